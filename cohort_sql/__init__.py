@@ -1,0 +1,1 @@
+"""MIMIC-IV files to hourly tokens."""

@@ -1,0 +1,1 @@
+"""Measurements on arrays and frames."""

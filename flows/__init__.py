@@ -1,0 +1,1 @@
+"""What runs: settings, steps, orchestration, command line."""

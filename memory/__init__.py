@@ -1,0 +1,1 @@
+"""Online memories: arrays in, arrays out."""

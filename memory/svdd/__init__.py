@@ -1,0 +1,1 @@
+"""The support-vector memory (SVDD at fixed C)."""
