@@ -39,8 +39,8 @@ class OracleSolution:
     """A proved solution; arrays follow the keys given to `solve`, copies of a key share its mass equally.
 
     `rho` is the upper end of `[rho_lo, rho_hi]`, which is one point whenever a key lies strictly inside the box;
-    `rho_lo` is -inf when every key is at the cap. `gap` and `residual` are proved upper bounds of the duality gap and of
-    the largest violation of the optimality conditions; `score_bound` = 2 sqrt(gap / 2) bounds the error of f at any
+    `rho_lo` is -inf when every key is at the cap. `gap` and `residual` are proved upper bounds of the duality gap and
+    of the largest violation of the optimality conditions; `score_bound` = 2 sqrt(gap / 2) bounds the error of f at any
     query. It says nothing about the one rounding to float64 that every returned array has undergone.
     """
 
@@ -69,7 +69,7 @@ class OracleSolution:
             return _rounded(self._scores(queries))
 
     def score_error(self, queries: ArrayLike, scores: ArrayLike) -> Floats:
-        """Return |score - exact score| for float64 scores (q,) at queries (q, d); the exact one is not rounded first."""
+        """Return |score - exact score| for float64 scores (q,) at queries (q, d), the exact one unrounded."""
         given = np.asarray(scores, dtype=np.float64)
         with _precision(QUERY_BITS):
             exact = self._scores(queries)
@@ -162,6 +162,7 @@ class _Arithmetic(Protocol):
     margin: Exact  # a coefficient this close to a bound is at the bound
     slack: Exact  # a gradient within this of the multiplier satisfies its condition
 
+    def point(self, values: Exact) -> Exact: ...
     def minimiser(self, alpha: Exact, free: Mask) -> Exact: ...
     def gradient(self, alpha: Exact) -> Exact: ...
 
@@ -194,7 +195,7 @@ def _step(arithmetic: _Arithmetic, alpha: Exact, caps: Exact, free: Mask) -> tup
     room = [(c - a if m > 0 else a) for a, c, m in zip(here, cap, move, strict=True)]
     share = [r / abs(m) if r < abs(m) else None for r, m in zip(room, move, strict=True)]
     first = min((s for s in share if s is not None), default=None)
-    there = here + move * first if first is not None else here + move
+    there = arithmetic.point(here + move * first if first is not None else here + move)
     low = there < arithmetic.margin
     high = ~low & (there > cap - arithmetic.margin)
     if first is not None:
@@ -254,6 +255,9 @@ class _Float64:
             return alpha
         return walked if np.isfinite(walked).all() else alpha
 
+    def point(self, values: Floats) -> Floats:
+        return values
+
     def minimiser(self, alpha: Floats, free: Mask) -> Floats:
         fixed = ~free
         border = np.ones(int(free.sum()))
@@ -297,6 +301,10 @@ class _Extended:
         self.margin = self.total * arb(2) ** (-bits // 2)
         self.slack = self.scale * arb(2) ** (-bits // 2)
 
+    def point(self, values: Exact) -> Exact:
+        """Drop the radii: the walk moves points, and only the proof needs to know how far they may be off."""
+        return np.array([value.mid() for value in values], dtype=object)
+
     def minimiser(self, alpha: Exact, free: Mask) -> Exact:
         inside, fixed = np.flatnonzero(free), np.flatnonzero(~free & (alpha > 0))
         size = len(inside) + 1
@@ -308,11 +316,11 @@ class _Extended:
             right.append(-2 * _dot([row[j] for j in fixed], alpha[fixed]) / self.scale)
         answer = arb_mat(size, size, entries).solve(arb_mat(size, 1, right), algorithm="approx")
         target = alpha.copy()
-        target[inside] = [answer[k + 1, 0].mid() for k in range(len(inside))]
+        target[inside] = self.point(answer[k + 1, 0] for k in range(len(inside)))
         return target
 
     def gradient(self, alpha: Exact) -> Exact:
-        return np.array([value.mid() for value in self.interval_gradient(alpha)], dtype=object)
+        return self.point(self.interval_gradient(alpha))
 
     def interval_gradient(self, alpha: Exact) -> Exact:
         """2 (K - 11') a for a of mass 1, as intervals: the gradient up to a constant that no condition sees."""
@@ -384,7 +392,7 @@ def _prove(arithmetic: _Extended, alpha: Exact, caps: Exact) -> _Proved | None:
     excess = np.array([max(g, arb(0)) for g in condition], dtype=object)
     lack = np.array([max(-g, arb(0)) for g in condition], dtype=object)
     gap = (sum(excess * alpha + lack * (caps - alpha), arb(0)) / arithmetic.total).upper()
-    worst = max([*excess[may_shrink], *lack[may_grow]]).upper()
+    worst = max(g.upper() for g in [*excess[may_shrink], *lack[may_grow]])
     if not gap <= arb(GAP_LIMIT):
         return None
     return _Proved(alpha / arithmetic.total, caps / arithmetic.total, rho_lo, rho_hi, _up(gap), _up(worst))
