@@ -1,0 +1,76 @@
+"""Every published number that the product prints beside its own, with its source and conditions.
+
+A number that this product measured, on whatever data, does not belong here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SVA = "Ramesh, Forgetful Attention, arXiv 2607.12204"
+COHORT = "MIMIC-IV v3.1, 1,465 eligible stays of 1,500 drawn, 222,935 hourly tokens"
+
+# The published retention protocol [SVA].
+NU = 0.3
+SIGMA = 3.0  # kernel width in pooled standard deviations
+SUPPORT_THRESHOLD = 1e-7  # a token counts as support above this coefficient
+DRAWS = 10_000
+SEED = 0
+
+
+@dataclass(frozen=True)
+class PublishedCohort:
+    """The cohort behind the published retention figures."""
+
+    stays_drawn: int
+    stays: int
+    tokens: int
+    source: str
+
+
+@dataclass(frozen=True)
+class PublishedRetention:
+    """Published retention of one policy; `budget` is the share of a stay's hours kept."""
+
+    channel: str
+    policy: str
+    retention: float
+    budget: float
+    stays: int
+    source: str = SVA
+    conditions: str = f"{COHORT}; fixed context, nu {NU}, width {SIGMA:g}; filled hours count"
+
+
+@dataclass(frozen=True)
+class PublishedContrast:
+    """Published paired difference of two policies with its 95 percent percentile interval."""
+
+    channel: str
+    left: str
+    right: str
+    unit: str
+    mean: float
+    low: float
+    high: float
+    groups: int
+    draws: int
+    source: str = SVA
+    conditions: str = f"{COHORT}; fixed context, nu {NU}, width {SIGMA:g}; filled hours count"
+
+
+COHORT_PUBLISHED = PublishedCohort(stays_drawn=1_500, stays=1_465, tokens=222_935, source=SVA)
+
+RETENTION_PUBLISHED = (
+    PublishedRetention("composite", "svdd", 0.80, budget=0.33, stays=1_329),
+    PublishedRetention("composite", "density", 0.05, budget=0.33, stays=1_329),
+    PublishedRetention("composite", "recency", 0.30, budget=0.33, stays=1_329),
+    PublishedRetention("composite", "random", 0.34, budget=0.33, stays=1_329),
+    PublishedRetention("spo2", "svdd", 0.4644, budget=0.3226, stays=718),
+    PublishedRetention("spo2", "density", 0.2254, budget=0.3226, stays=718),
+    PublishedRetention("spo2", "recency", 0.4088, budget=0.3226, stays=718),
+    PublishedRetention("spo2", "random", 0.3326, budget=0.3226, stays=718),
+)
+
+CONTRASTS_PUBLISHED = (
+    PublishedContrast("spo2", "svdd", "density", "stay", 0.2390, 0.1944, 0.2835, groups=718, draws=DRAWS),
+)
