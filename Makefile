@@ -1,0 +1,76 @@
+# Every target makes its own virtual environment; stamps keep repeats fast.
+#   make demo                      a study of a small simulated source
+#   make demo SOURCE=/my/mimiciv   a study of real files
+#   make test                      all tests
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# Named first, so that the project's own range does not choose another build of it.
+TORCH ?= torch==2.13.0
+VENV ?= .venv
+# Exported rather than pasted into a recipe: quotes, spaces and dollars in a path arrive unchanged.
+SOURCE ?= simulated
+RUN ?= demo/run
+export SOURCE RUN
+unexport MAKEFLAGS
+
+BIN := $(VENV)/bin
+ROOMS := cohort_sql memory evaluation reports flows
+COMPILED := $(wildcard setup.py memory/*/*.c memory/*/*.h memory/*/_build*.py)
+RUNTIME := $(VENV)/.installed
+DEVELOPMENT := $(VENV)/.installed-dev
+
+.PHONY: help demo test quick-test lint types contracts sql check evidence bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/python:
+	@"$(PYTHON)" -c 'import sys; sys.exit("error: Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
+	"$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet '$(TORCH)'
+
+$(RUNTIME): pyproject.toml $(COMPILED) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(DEVELOPMENT): pyproject.toml $(COMPILED) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev,dask]'
+	@touch $@ $(RUNTIME)
+
+demo: $(RUNTIME) ## run a study (SOURCE=DIR for real files) and print the report's path
+	@$(BIN)/icu-memory study "$$SOURCE" --out "$$RUN"
+	@echo "Next: open the report above in a browser, or read README.md for real files." >&2
+
+test: $(DEVELOPMENT) ## run all tests
+	$(BIN)/python -m pytest
+
+quick-test: $(DEVELOPMENT) ## run the tests that start no server and no browser
+	$(BIN)/python -m pytest -m "not integration"
+
+lint: $(DEVELOPMENT) ## ruff
+	$(BIN)/ruff check .
+
+types: $(DEVELOPMENT) ## mypy, strict
+	$(BIN)/mypy
+
+contracts: $(DEVELOPMENT) ## import-linter: who may import whom
+	$(BIN)/lint-imports --no-cache
+
+sql: $(DEVELOPMENT) ## sqlfluff
+	$(BIN)/sqlfluff lint --disable-progress-bar cohort_sql/sql
+
+check: lint types contracts sql ## all static checks
+
+evidence: $(DEVELOPMENT) ## rebuild every quoted figure into evidence/
+	$(BIN)/python -m flows.evidence --out evidence
+
+bench: $(RUNTIME) ## benchmarks as ratios within one run
+	$(BIN)/icu-memory bench --out evidence/bench.json
+
+clean: ## remove the demo, builds and caches; keeps the virtual environment
+	rm -rf demo build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

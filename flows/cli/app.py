@@ -1,0 +1,73 @@
+"""The Typer application: its commands, and the place where every refusal becomes one line and an exit code."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from flows.cli.console import error
+from flows.errors import data_free
+
+_SHARED_FLAGS = {"--json", "--quiet", "-q"}
+_SHARED_WITH_VALUE = {"--settings"}
+
+
+class _Commands(TyperGroup):
+    """Accepts the shared options before the command's name too, and ends refusals with one line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _behind_the_command(args))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            error("stopped by the user; what is finished is kept, run the same command to continue")
+            raise typer.Exit(4) from None
+        except Exception as failure:
+            told = data_free(failure, ctx.invoked_subcommand or "icu-memory")
+            error(str(told))
+            raise typer.Exit(told.exit_code) from None
+
+
+def _behind_the_command(args: list[str]) -> list[str]:
+    moved: list[str] = []
+    rest = list(args)
+    while rest and (rest[0] in _SHARED_FLAGS or rest[0].split("=")[0] in _SHARED_WITH_VALUE):
+        moved.append(rest.pop(0))
+        if moved[-1] in _SHARED_WITH_VALUE and rest:
+            moved.append(rest.pop(0))
+    return rest[:1] + moved + rest[1:]
+
+
+app = typer.Typer(
+    name="icu-memory",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Online memories for hourly ICU vitals: cohort, memories, retention, one report.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"icu-memory {version('icu-stream-memory')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    del show_version

@@ -1,0 +1,29 @@
+"""`icu-memory report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.app import app
+from flows.cli.console import Console
+from flows.cli.options import JsonFlag, QuietFlag, SettingsFile
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a finished study.")],
+    show_records: Annotated[bool, typer.Option("--show-records", help="Show small counts, for local viewing.")] = False,
+    settings: SettingsFile = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Render RUN/report.html again from the run's figures, and print its path."""
+    from flows.settings import load_settings
+    from flows.steps.report import render_again
+
+    chosen = load_settings(settings, {"show_records": show_records or None})
+    path = render_again(run.absolute(), show_records=chosen.show_records)
+    Console(quiet, as_json).data({"report": str(path)}, str(path))

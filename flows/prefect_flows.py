@@ -1,0 +1,121 @@
+"""The Prefect flow `study`: thin decorators around the steps, and the only module that imports the orchestrator.
+
+Tasks exchange the run's path, bucket numbers and counts.  No id and no value is in a parameter, a log line, an
+exception or a result; results are not persisted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect import Task, flow, task, unmapped
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import TaskRun
+from prefect.futures import PrefectFuture, as_completed
+from prefect.states import State
+from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.tasks import exponential_backoff
+
+from flows.errors import FlowError, PartlyDone, StepFailed, TransientFault, data_free
+from flows.progress import current_progress
+from flows.run.layout import RunLayout
+from flows.settings import Settings
+from flows.steps import cohort, evaluate, report
+from flows.steps.opened import opened_settings
+
+
+def _is_transient(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
+    return isinstance(state.result(raise_on_failure=False), TransientFault)
+
+
+_OPTIONS: dict[str, Any] = {
+    "persist_result": False,
+    "cache_policy": NO_CACHE,
+    "retries": 3,
+    "retry_delay_seconds": exponential_backoff(backoff_factor=1),
+    "retry_condition_fn": _is_transient,
+    "log_prints": False,
+}
+
+
+def _guarded(step: str, action: Callable[..., Any], run: str, *arguments: Any) -> Any:
+    """Call a step; what it raises crosses the task border as a short error without data and without a cause."""
+    try:
+        layout = RunLayout(Path(run))
+        return action(layout, opened_settings(layout), *arguments)
+    except Exception as failure:
+        told = data_free(failure, step)
+    raise told
+
+
+@task(name="cohort", **_OPTIONS)
+def cohort_task(run: str) -> list[int]:
+    """Build the cohort; returns the numbers of the buckets that hold stays."""
+    buckets: list[int] = _guarded("cohort", cohort.build, run)
+    return buckets
+
+
+@task(name="evaluate", **_OPTIONS)
+def evaluate_task(run: str, bucket: int) -> int:
+    """Measure one bucket of patients; returns its number of stay-hours."""
+    hours: int = _guarded(f"evaluate bucket {bucket}", evaluate.measure_bucket, run, bucket)
+    return hours
+
+
+@task(name="summarise", **_OPTIONS)
+def summarise_task(run: str) -> None:
+    """Put the buckets together into the result tables."""
+    _guarded("evaluate", evaluate.summarise, run)
+
+
+@task(name="report", **_OPTIONS)
+def report_task(run: str) -> None:
+    """Render the report."""
+    _guarded("report", report.render, run)
+
+
+@flow(name="study", persist_result=False, validate_parameters=False, log_prints=False)
+def study(run: str) -> None:
+    """Cohort, evaluation by bucket, summary, report, for a run directory whose manifest is in place."""
+    buckets = cohort_task(run)
+    _each_bucket("evaluate", evaluate_task, run, buckets)
+    summarise_task(run)
+    report_task(run)
+
+
+def run_study(layout: RunLayout, settings: Settings) -> None:
+    """Run the flow against the configured server, or the temporary one that the orchestrator starts by itself."""
+    workers = settings.workers or os.cpu_count() or 1
+    study.with_options(task_runner=ThreadPoolTaskRunner(max_workers=workers))(str(layout.root))
+
+
+def _each_bucket(step: str, work: Task[..., int], run: str, buckets: Sequence[int]) -> None:
+    """Map a task over the buckets; a failed bucket is named by number and the others are finished first."""
+    futures = list(work.map(unmapped(run), list(buckets)))
+    numbers = dict(zip(futures, buckets, strict=True))
+    failures: dict[int, Exception] = {}
+    for done, future in enumerate(as_completed(futures), start=1):
+        failure = _failure(future)
+        if failure is not None:
+            failures[numbers[future]] = failure
+        current_progress().update(step, done, len(futures), "buckets")
+    if not failures:
+        return
+    first = failures[min(failures)]
+    if len(failures) == len(futures):
+        raise type(first)(str(first))
+    listed = ", ".join(str(number) for number in sorted(failures))
+    kept = len(futures) - len(failures)
+    raise PartlyDone(f"{step}: bucket {listed} failed and {kept} are finished; run the same command again ({first})")
+
+
+def _failure(future: PrefectFuture[Any]) -> FlowError | None:
+    outcome = future.result(raise_on_failure=False)
+    if isinstance(outcome, FlowError):
+        return outcome
+    if isinstance(outcome, BaseException):
+        return StepFailed(f"a task ended with {type(outcome).__name__}")
+    return None

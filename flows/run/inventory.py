@@ -1,0 +1,44 @@
+"""What a run holds: its published files with sizes and digests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.run.layout import RunLayout
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One published file: its path inside the run, its size in bytes and its SHA-256."""
+
+    name: str
+    size: int
+    digest: str
+
+
+def inventory(layout: RunLayout) -> tuple[Entry, ...]:
+    """All published files of a run, sorted by name; the manifest and unpublished work are left out."""
+    parts = (layout.cohort, layout.memories, layout.retained, layout.results, layout.report)
+    return tuple(
+        Entry(file.relative_to(layout.root).as_posix(), file.stat().st_size, _digest(file)) for file in _files(parts)
+    )
+
+
+def sizes(layout: RunLayout, parts: Iterable[Path]) -> dict[str, int]:
+    """Sizes in bytes of the files of some parts, by path inside the run."""
+    return {file.relative_to(layout.root).as_posix(): file.stat().st_size for file in _files(parts)}
+
+
+def _files(parts: Iterable[Path]) -> list[Path]:
+    found: list[Path] = []
+    for part in parts:
+        found.extend([part] if part.is_file() else (file for file in part.rglob("*") if file.is_file()))
+    return sorted(found)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,101 @@
+"""The report step: published figures of the run in, one self-contained HTML file out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from evaluation import published
+from flows.errors import FlowError
+from flows.run.layout import RunLayout
+from flows.run.locks import run_lock
+from flows.run.manifest import Manifest, recorded_step, step_is_done, write_manifest
+from flows.run.publish import write_atomic
+from flows.settings import Settings, operational_names
+from flows.steps.opened import opened_manifest
+from reports.html import render_report
+
+TITLE = "Online memories for hourly ICU vitals"
+
+NOT_CLAIMED = (
+    "No clinical use: retention says what a memory keeps, not what helps a patient.",
+    "The support set's published advantage is over the policy that keeps the most redundant hours; "
+    "keeping the least dense hours is the baseline to beat.",
+    "Most hours of slowly charted vitals are filled in, and filling makes copies: see the measured rows.",
+    "A held-out vital is hidden from the selectors, but vitals that correlate with it are not.",
+)
+
+
+def render(layout: RunLayout, settings: Settings) -> None:
+    """Render RUN/report.html and record it, unless it is there already."""
+    if step_is_done(layout, opened_manifest(layout), "report"):
+        return
+    with recorded_step(layout, "report", [layout.report]):
+        write_report(layout, settings)
+
+
+def write_report(layout: RunLayout, settings: Settings) -> None:
+    """Render RUN/report.html; the same run and the same `show_records` give the same bytes."""
+    write_atomic(layout.report, render_report(report_input(layout, settings)).encode())
+
+
+def report_input(layout: RunLayout, settings: Settings) -> dict[str, Any]:
+    """What the report is made from: aggregates, settings, versions and digests, no path and no time of day."""
+    manifest = opened_manifest(layout)
+    return {
+        "title": TITLE,
+        "simulated": manifest.source["simulated"],
+        "source": _source(layout, manifest),
+        "settings": {name: value for name, value in manifest.settings.items() if name not in operational_names()},
+        "versions": manifest.versions,
+        "queries": manifest.queries,
+        "attrition": _read(layout.cohort / "attrition.json"),
+        "coverage": _rows(layout.cohort / "coverage.json"),
+        "retention": _rows(layout.results / "retention.json"),
+        "contrasts": _rows(layout.results / "contrasts.json"),
+        "published": published_rows(),
+        "not_claimed": NOT_CLAIMED,
+        "show_records": settings.show_records,
+    }
+
+
+def published_rows() -> list[dict[str, Any]]:
+    """The published figures in the shape that the report takes."""
+    shared = {"cohort": published.COHORT, "protocol": "fixed-context"}
+    values = [{**asdict(row), "value": row.retention, **shared} for row in published.RETENTION_PUBLISHED]
+    differences = [
+        {**asdict(row), "policy": row.left, "value": row.mean, **shared} for row in published.CONTRASTS_PUBLISHED
+    ]
+    return values + differences
+
+
+def _source(layout: RunLayout, manifest: Manifest) -> Mapping[str, Any]:
+    attrition = _read(layout.cohort / "attrition.json")
+    return {"release": manifest.source["release"], "observed_rows": attrition["rows"]["source"]}
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    document = _read(path)
+    rows: list[dict[str, Any]] = document["rows"] if isinstance(document, dict) else document
+    return rows
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def render_again(run: Path, *, show_records: bool) -> Path:
+    """Render the report of a finished study again, with or without small counts; returns its path."""
+    layout = RunLayout(run)
+    manifest = opened_manifest(layout)
+    unfinished = [step for step in ("cohort", "evaluate") if not step_is_done(layout, manifest, step)]
+    if unfinished:
+        raise FlowError(f"run {run}: {' and '.join(unfinished)} not finished; run the same `icu-memory study` again")
+    with run_lock(layout):
+        rendered = replace(manifest, settings={**manifest.settings, "show_records": show_records})
+        write_manifest(layout, rendered.without_steps(["report"]))
+        render(layout, Settings.model_validate(dict(rendered.settings)))
+    return layout.report
