@@ -1,0 +1,212 @@
+"""What the bedside charts of a stay: when, which items, and with which instrument, from the latent vitals."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cohort_sql.simulate import items
+from cohort_sql.simulate.people import HOUR, Stay
+from cohort_sql.simulate.physiology import FloatArray, Latent
+from cohort_sql.simulate.rates import CODE, RATE, Tally, choose
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+MINUTE = 60
+_MISSED_HOUR, _ON_THE_HOUR = 0.04, 0.70
+_GAPS_PER_DAY, _GAP_HOURS = 0.15, (2.0, 9.0)
+_BURSTS_PER_DAY, _BURST_MINUTES = 0.20, np.arange(10, 60, 10)
+_ARTERIAL_LINE, _CELSIUS_WARD, _OTHER_UNIT, _BOTH_UNITS = 0.35, 0.30, 0.10, 0.08
+_STUCK_GROUPS = ((items.HR,), (items.RR,), (items.SPO2,), items.ARTERIAL)
+_STUCK_HOURS = (4.0, 12.0)
+_INSTRUMENT = np.array([1.5, 2.5, 2.0, 1.0, 0.5, 0.08])
+_CUFF_ERROR, _CUFF_BIAS = 5.0, 4.0
+# Chance that an item is charted at a moment; the arterial line, the cuff and the thermometers depend on more.
+_CHANCE = np.zeros(len(items.ITEMS))
+_CHANCE[[items.HR, items.RR, items.SPO2]] = 0.98
+_CHANCE[[items.RHYTHM, items.GCS, items.FIO2, items.ALARM_HIGH, items.ALARM_LOW]] = (0.25, 0.22, 0.10, 0.05, 0.05)
+RHYTHMS = 6
+
+
+class Moments(NamedTuple):
+    """When a stay is charted, one entry per charting time, sorted.
+
+    `time` in seconds since 1970, whole minutes, unique; `hour` of the stay; `routine` for the round of each clock hour;
+    `forced` for times at which something must be charted; `window` the fault code of a time outside the stay, or 0.
+    """
+
+    time: IntArray
+    hour: IntArray
+    routine: BoolArray
+    forced: BoolArray
+    window: npt.NDArray[np.int8]
+
+
+class Chart(NamedTuple):
+    """One stay as a matrix of moments by chart columns: written `value`, `truth`, `charted` and fault `kind`."""
+
+    moments: Moments
+    value: FloatArray
+    truth: FloatArray
+    charted: BoolArray
+    kind: npt.NDArray[np.int8]
+    missing: str | None
+    gap: BoolArray
+    burst: BoolArray
+
+
+def chart_stay(rng: np.random.Generator, tally: Tally, stay: Stay, latent: Latent) -> Chart:
+    """Chart one stay: readings are the latent vitals of their stay hour plus instrument error.
+
+    Then monitors get stuck and pressures are exchanged, in `value` and `kind` but not in `truth`.
+    """
+    missing = choose(rng, tally, ("no_vitals",))
+    if missing is None:
+        missing = choose(rng, tally, ("channel_missing",)) and items.CHANNELS[int(rng.integers(6))]
+    gap, burst = _hour_flags(rng, len(latent.vitals))
+    moments = _moments(rng, tally, stay, gap, burst, has_vitals=missing != "no_vitals")
+    truth = _readings(rng, latent.vitals[moments.hour])
+    charted = _charted(rng, moments, missing)
+    kind = np.where(charted, moments.window[:, None], np.int8(0))
+    value = truth.copy()
+    _stick(rng, tally, moments.hour, len(gap), value, charted, kind)
+    _invert_pressure(rng, tally, value, charted, kind)
+    return Chart(moments, value, truth, charted, kind, missing, gap, burst)
+
+
+def _hour_flags(rng: np.random.Generator, hours: int) -> tuple[BoolArray, BoolArray]:
+    """Draw the hours without charting (patient away) and the hours charted every ten minutes."""
+    hour = np.arange(hours)
+    starts = rng.uniform(0.0, hours, rng.poisson(_GAPS_PER_DAY * hours / 24.0))
+    lengths = rng.uniform(*_GAP_HOURS, len(starts))
+    away = (hour >= starts[:, None]) & (hour < (starts + lengths)[:, None])
+    gap: BoolArray = np.logical_or.reduce(away, axis=0)
+    burst = rng.random(hours) < _BURSTS_PER_DAY / 24.0
+    burst[1:] |= burst[:-1] & (rng.random(hours - 1) < 0.5)
+    return gap, burst & ~gap
+
+
+def _moments(
+    rng: np.random.Generator, tally: Tally, stay: Stay, gap: BoolArray, burst: BoolArray, has_vitals: bool
+) -> Moments:
+    """Draw the charting times: about one a clock hour, more in bursts, none in gaps, a few outside the stay."""
+    clock_hours = np.arange(stay.intime // HOUR, stay.outtime // HOUR + 1) * HOUR
+    late = (rng.random(len(clock_hours)) > _ON_THE_HOUR) * rng.integers(1, 60, len(clock_hours))
+    routine = clock_hours + late * MINUTE
+    routine = routine[(routine >= stay.intime) & (routine < stay.outtime)]
+    routine = routine[~gap[(routine - stay.intime) // HOUR] & (rng.random(len(routine)) > _MISSED_HOUR)]
+    hour_start = -(-stay.intime // MINUTE) * MINUTE + np.flatnonzero(burst) * HOUR
+    extra = (hour_start[:, None] + _BURST_MINUTES * MINUTE).ravel()
+    extra = extra[extra < stay.outtime]
+    forced = _outside(rng, tally, stay, has_vitals)
+    time = np.unique(np.concatenate([routine, extra, forced]))
+    hour = np.clip((time - stay.intime) // HOUR, 0, len(gap) - 1)
+    return Moments(time, hour, np.isin(time, routine), np.isin(time, forced), _window(stay, time))
+
+
+def _outside(rng: np.random.Generator, tally: Tally, stay: Stay, has_vitals: bool) -> IntArray:
+    """Draw the charting times before intime, after outtime and after death, where the stay has such faults."""
+    times: list[IntArray] = []
+    if has_vitals and choose(rng, tally, ("before_intime",)):
+        times.append(stay.intime // MINUTE - rng.integers(1, 157, size=rng.integers(1, 5)))
+    if has_vitals and choose(rng, tally, ("after_outtime",)):
+        times.append(-(-stay.outtime // MINUTE) + rng.integers(0, 361, size=rng.integers(1, 5)))
+    if stay.deathtime is not None and stay.deathtime < stay.outtime:
+        times.append(np.array([-(-stay.deathtime // MINUTE)]))
+    return np.concatenate([*times, np.zeros(0, dtype=np.int64)]) * MINUTE
+
+
+def _window(stay: Stay, time: IntArray) -> npt.NDArray[np.int8]:
+    """Name the window fault of each charting time, 0 inside the stay."""
+    death = stay.outtime if stay.deathtime is None else stay.deathtime
+    conditions = [time < stay.intime, time >= stay.outtime, time >= death]
+    codes = [np.int8(CODE[kind]) for kind in ("before_intime", "after_outtime", "after_death")]
+    return np.select(conditions, codes, default=np.int8(0))
+
+
+def _readings(rng: np.random.Generator, latent: FloatArray) -> FloatArray:
+    """Read every instrument at every moment, (moments, columns), each in its own unit and resolution."""
+    moments = len(latent)
+    seen = latent + rng.standard_normal((moments, 6)) * _INSTRUMENT
+    hr, sbp, dbp, rr, spo2, celsius = np.round(seen).T
+    celsius = np.round(seen[:, 5], 1)
+    cuff = latent[:, 1:3] + rng.standard_normal((moments, 2)) * _CUFF_ERROR + rng.standard_normal() * _CUFF_BIAS
+    cuff_s, cuff_d = np.maximum(np.round(cuff[:, 0]), 30.0), np.round(cuff[:, 1])
+    value = np.empty((moments, len(items.ITEMS)))
+    value[:, items.HR], value[:, items.RR], value[:, items.SPO2] = hr, np.maximum(rr, 5.0), np.minimum(spo2, 100.0)
+    value[:, items.ART_S], value[:, items.ART_D] = sbp, np.minimum(dbp, sbp - 5.0)
+    value[:, items.CUFF_S], value[:, items.CUFF_D] = cuff_s, np.clip(cuff_d, 10.0, cuff_s - 5.0)
+    for systolic, diastolic, mean in (items.ARTERIAL, items.CUFF):
+        value[:, mean] = np.round((value[:, systolic] + 2.0 * value[:, diastolic]) / 3.0)
+    value[:, items.TEMP_C], value[:, items.TEMP_F] = celsius, np.round(celsius * 9.0 / 5.0 + 32.0, 1)
+    value[:, items.RHYTHM] = rng.integers(0, RHYTHMS, moments)
+    value[:, items.ALARM_HIGH], value[:, items.ALARM_LOW] = 130.0, 50.0
+    value[:, items.GCS], value[:, items.FIO2] = rng.integers(1, 5, moments), 5.0 * rng.integers(6, 13, moments)
+    return value
+
+
+def _charted(rng: np.random.Generator, moments: Moments, missing: str | None) -> BoolArray:
+    """Draw which items are charted at which moments, (moments, columns)."""
+    count = len(moments.time)
+    chance = np.broadcast_to(_CHANCE, (count, len(_CHANCE))).copy()
+    line = rng.random() < _ARTERIAL_LINE
+    in_line = line & (moments.hour < rng.uniform(0.3, 1.0) * (moments.hour.max(initial=0) + 1))
+    chance[:, items.ARTERIAL] = np.where(in_line, 0.96, 0.0)[:, None]
+    chance[:, items.CUFF] = np.where(in_line, 0.25, 0.94)[:, None]
+    draw = rng.random((count, len(_CHANCE)))
+    for group in (items.ARTERIAL, items.CUFF):
+        draw[:, group] = draw[:, group[:1]]
+    charted = draw < chance
+    charted[:, [items.TEMP_F, items.TEMP_C]] = _thermometers(rng, moments)
+    charted[moments.forced] |= items.IS_FORCED
+    if missing == "no_vitals":
+        charted[:, items.VITAL_OR_MEAN] = False
+    elif missing is not None:
+        charted[:, items.columns_of(missing)] = False
+    return charted
+
+
+def _thermometers(rng: np.random.Generator, moments: Moments) -> BoolArray:
+    """Draw when each thermometer is charted, (moments, 2) as Fahrenheit and Celsius: four-hourly, in one unit or both."""
+    four_hourly = moments.routine & ((moments.time // HOUR) % 4 == 0)
+    taken = rng.random(len(four_hourly)) < np.where(four_hourly, 0.93, 0.03)
+    celsius = (rng.random(len(taken)) < _OTHER_UNIT) ^ (rng.random() < _CELSIUS_WARD)
+    both = rng.random(len(taken)) < _BOTH_UNITS
+    return np.stack([taken & (~celsius | both), taken & (celsius | both)], axis=1)
+
+
+def _stick(
+    rng: np.random.Generator,
+    tally: Tally,
+    hour: IntArray,
+    hours: int,
+    value: FloatArray,
+    charted: BoolArray,
+    kind: npt.NDArray[np.int8],
+) -> None:
+    """Let monitors repeat their value for hours: overwrites `value` and marks `kind` from the second reading on."""
+    starts = np.flatnonzero(rng.random(hours) < RATE["stuck"])
+    tally.add("stuck", hours)
+    for start in starts:
+        group = _STUCK_GROUPS[int(rng.integers(len(_STUCK_GROUPS)))]
+        end = start + rng.uniform(*_STUCK_HOURS)
+        for column in group:
+            free = charted[:, column] & (kind[:, column] == 0)
+            rows = np.flatnonzero(free & (hour >= start) & (hour < end))
+            value[rows[1:], column] = value[rows[:1], column]
+            kind[rows[1:], column] = CODE["stuck"]
+
+
+def _invert_pressure(
+    rng: np.random.Generator, tally: Tally, value: FloatArray, charted: BoolArray, kind: npt.NDArray[np.int8]
+) -> None:
+    """Exchange systolic and diastolic of a few readings: overwrites `value` and marks `kind`."""
+    for systolic, diastolic, _ in (items.ARTERIAL, items.CUFF):
+        free = charted[:, systolic] & charted[:, diastolic] & (kind[:, systolic] == 0) & (kind[:, diastolic] == 0)
+        tally.add("inverted_pressure", int(free.sum()))
+        rows = np.flatnonzero(free & (rng.random(len(free)) < RATE["inverted_pressure"]))
+        value[rows, systolic], value[rows, diastolic] = value[rows, diastolic], value[rows, systolic]
+        kind[rows, systolic] = kind[rows, diastolic] = CODE["inverted_pressure"]
