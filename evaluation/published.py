@@ -74,3 +74,26 @@ RETENTION_PUBLISHED = (
 CONTRASTS_PUBLISHED = (
     PublishedContrast("spo2", "svdd", "density", "stay", 0.2390, 0.1944, 0.2835, groups=718, draws=DRAWS),
 )
+
+
+@dataclass(frozen=True)
+class PublishedAudit:
+    """Published deletion audit of one regime: absolute score errors of the decrement against its own refit."""
+
+    attempted: int
+    completed: int
+    partition_agreement: float
+    error_median: float
+    error_mean: float
+    error_worst: float
+    decay_median: float  # error of multiplying the deleted coefficients by 0.01 instead
+    source: str = SVA
+    conditions: str = "two keys removed; probes retained, removed, retained + N(0, 0.1); nu 0.4, width 2"
+
+
+AUDIT_PUBLISHED = {
+    "gaussian": PublishedAudit(300, 300, 0.99, 2.4e-9, 3.1e-5, 6.4e-3, 8.3e-2),
+    "near_duplicates": PublishedAudit(300, 300, 0.52, 5.7e-7, 3.1e-5, 9.6e-4, 2.4e-1),
+    "hourly_distinct": PublishedAudit(300, 299, 0.98, 1.6e-9, 5.6e-5, 1.1e-2, 1.5e-1),
+    "learned_keys": PublishedAudit(300, 300, 1.00, 4.5e-13, 9.7e-13, 1.1e-11, 2.2e-2),
+}
