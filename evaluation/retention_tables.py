@@ -17,7 +17,6 @@ from evaluation.retention import LABELS, RetentionProtocol
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
 
-SCHEMA_VERSION = 1
 CONTRASTS = (("svdd", "density"), ("svdd", "least-dense"), ("svdd", "recency"))
 EVENTS = {"all": "events", "measured": "measured"}  # kind of event hour -> its column in the counts
 
