@@ -1,0 +1,77 @@
+"""How a number becomes text: fixed decimals, a true minus sign, and a kind that decides how it looks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from reports.html.model import Hidden, OptionalCount, Value
+
+HIDDEN_NOTE = "hidden: a count of 1 to 10, or a number from which one could be worked out"
+_LONG_NUMBER = re.compile(r"\d{7,}")
+_PATH = re.compile(r"(?<![\w.:/])(?:~|file:/|[A-Za-z]:)?[/\\]{1,2}[^\s,;\"'<>]+")
+
+
+class Kind(Enum):
+    """What a number is; each kind has its own look."""
+
+    MEASURED = "measured"
+    PUBLISHED = "published"
+    SIMULATED = "simulated"
+    HIDDEN = "hidden"
+    UNDEFINED = "undefined"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One printed number: its text, its kind, and the reason where it is hidden or not defined."""
+
+    text: str
+    kind: Kind
+    note: str = ""
+
+
+def count(value: OptionalCount, kind: Kind, reason: str = "not reported by the run") -> Cell:
+    """Print a count with thousands separators."""
+    return _cell(value, kind, reason, "{:,}")
+
+
+def fraction(value: Value, kind: Kind, reason: str = "not reported by the run", *, signed: bool = False) -> Cell:
+    """Print a fraction with three decimals, with its sign where it is a difference."""
+    return _cell(value, kind, reason, "{:+.3f}" if signed else "{:.3f}")
+
+
+def percent(value: Value, kind: Kind, reason: str = "not reported by the run") -> Cell:
+    """Print a fraction as a percentage with one decimal."""
+    return _cell(None if value is None else value if isinstance(value, Hidden) else 100 * value, kind, reason, "{:.1f} %")
+
+
+def scientific(value: Value, kind: Kind, reason: str = "not reported by the run") -> Cell:
+    """Print an error with two significant digits and a power of ten."""
+    return _cell(value, kind, reason, "{:.1e}")
+
+
+def interval(low: Value, high: Value, kind: Kind, reason: str, *, signed: bool = False) -> Cell:
+    """Print both ends of an interval; one missing end leaves the whole interval not defined."""
+    ends = (fraction(low, kind, reason, signed=signed), fraction(high, kind, reason, signed=signed))
+    for end in ends:
+        if end.kind in {Kind.HIDDEN, Kind.UNDEFINED}:
+            return end
+    return Cell(f"{ends[0].text} to {ends[1].text}", kind)
+
+
+def plain(text: object) -> str:
+    """Return free text without absolute paths and without runs of seven or more digits, which may be identifiers."""
+    return _LONG_NUMBER.sub("[number not shown]", _PATH.sub("[path not shown]", str(text)))
+
+
+def _cell(value: int | float | Hidden | None, kind: Kind, reason: str, pattern: str) -> Cell:
+    if isinstance(value, Hidden):
+        return Cell("hidden", Kind.HIDDEN, HIDDEN_NOTE)
+    if value is None or value != value or value in {float("inf"), float("-inf")}:
+        return Cell("not defined", Kind.UNDEFINED, reason)
+    text = pattern.format(value)
+    if float(text.replace(",", "").replace("%", "")) == 0:
+        text = text.lstrip("+-")
+    return Cell(text.replace("-", "−"), kind)

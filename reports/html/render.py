@@ -1,0 +1,64 @@
+"""Turn a study into one self-contained HTML file: same input, same bytes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from reports.html import figures, view, words
+from reports.html.model import ReportError, Study, read_study
+from reports.html.numbers import plain
+from reports.html.suppression import suppress
+
+_DIGEST = re.compile(r"[0-9a-f]{40,64}")
+
+
+def render_report(study: Mapping[str, Any]) -> str:
+    """Render the report of one study.
+
+    study: the mapping documented by `reports.html.model.Study`; it is not changed. Returns the text of the file. It names no
+    time of day and no absolute path, loads nothing (its content security policy forbids it) and runs no script. Counts of 1 to
+    10 are withheld with what would reveal them unless `show_records` is set.
+    Raises ReportError, one line, when the input cannot be shown. It does not write a file and does not judge the results.
+    """
+    record = suppress(read_study(study))
+    environment = _environment()
+    style = _style(environment)
+    page = environment.get_template("report.html.j2").render(
+        study=record, view=view, words=words, figures=figures, kind=view.kind_of(record).value, style=Markup(style),
+        style_hash=_policy_hash(style), title=plain(record.title), queries=_queries(record), plain=plain,
+    )
+    return "\n".join(line.rstrip() for line in page.splitlines() if line.strip()) + "\n"
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("reports.html", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )
+    environment.filters["drawing"] = Markup
+    return environment
+
+
+def _style(environment: Environment) -> str:
+    """The style sheet exactly as it stands on the page: its hash is the only thing the policy lets in."""
+    assert environment.loader is not None
+    text, _, _ = environment.loader.get_source(environment, "report.css")
+    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
+
+
+def _policy_hash(style: str) -> str:
+    return base64.b64encode(hashlib.sha256(f"\n{style}\n".encode()).digest()).decode()
+
+
+def _queries(study: Study) -> list[tuple[str, str]]:
+    """Query files with their digests; anything that is not a digest is refused rather than printed."""
+    for digest in study.queries.values():
+        if not _DIGEST.fullmatch(digest):
+            raise ReportError("report input: queries: a value is not a lower-case hexadecimal digest; render the report from the run's manifest")
+    return [(plain(name), digest) for name, digest in sorted(study.queries.items())]
