@@ -19,7 +19,7 @@ unexport MAKEFLAGS
 
 BIN := $(VENV)/bin
 ROOMS := cohort_sql memory evaluation reports flows
-COMPILED := $(wildcard setup.py memory/*/*.c memory/*/*.h memory/*/_build*.py)
+COMPILED := setup.py $(wildcard memory/svdd/core/*)
 RUNTIME := $(VENV)/.installed
 DEVELOPMENT := $(VENV)/.installed-dev
 

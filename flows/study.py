@@ -10,6 +10,7 @@ from flows.environment import prepare_environment
 from flows.run.layout import RunLayout
 from flows.settings import Settings
 from flows.steps.preflight import locate_source, opened_run
+from flows.temporary_server import end_server_with_this_process
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ def run_study(source_name: str, out: Path, settings: Settings) -> StudyOutcome:
     with opened_run(layout, source, settings) as pending:
         if pending:
             prepare_environment(layout.data_root)
+            end_server_with_this_process()
             from flows import prefect_flows  # noqa: PLC0415 (seconds to import, and its environment must be set first)
 
             prefect_flows.run_study(layout, settings)

@@ -1,49 +1,29 @@
-"""The Typer application: its commands, and the place where every refusal becomes one line and an exit code."""
+"""The Typer application, and the place where every refusal becomes one line and an exit code."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, ParamSpec
 
-import click
 import typer
 from typer.core import TyperGroup
 
 from flows.cli.console import error
 from flows.errors import data_free
 
+P = ParamSpec("P")
+
 _SHARED_FLAGS = {"--json", "--quiet", "-q"}
 _SHARED_WITH_VALUE = {"--settings"}
 
 
 class _Commands(TyperGroup):
-    """Accepts the shared options before the command's name too, and ends refusals with one line."""
+    """Accepts the shared options before the command's name too."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _behind_the_command(args))
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except KeyboardInterrupt:
-            error("stopped by the user; what is finished is kept, run the same command to continue")
-            raise typer.Exit(4) from None
-        except Exception as failure:
-            told = data_free(failure, ctx.invoked_subcommand or "icu-memory")
-            error(str(told))
-            raise typer.Exit(told.exit_code) from None
-
-
-def _behind_the_command(args: list[str]) -> list[str]:
-    moved: list[str] = []
-    rest = list(args)
-    while rest and (rest[0] in _SHARED_FLAGS or rest[0].split("=")[0] in _SHARED_WITH_VALUE):
-        moved.append(rest.pop(0))
-        if moved[-1] in _SHARED_WITH_VALUE and rest:
-            moved.append(rest.pop(0))
-    return rest[:1] + moved + rest[1:]
 
 
 app = typer.Typer(
@@ -56,6 +36,36 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Online memories for hourly ICU vitals: cohort, memories, retention, one report.",
 )
+
+
+def command(callback: Callable[P, None]) -> Callable[P, None]:
+    """Register a command under its function's name; what it raises ends as one line on stderr and an exit code."""
+
+    @functools.wraps(callback)
+    def told(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            return callback(*args, **kwargs)
+        except typer.Exit:
+            raise
+        except KeyboardInterrupt:
+            error("stopped by the user; what is finished is kept, run the same command to continue")
+            raise typer.Exit(4) from None
+        except Exception as failure:
+            refusal = data_free(failure, callback.__name__)
+        error(str(refusal))
+        raise typer.Exit(refusal.exit_code)
+
+    return app.command()(told)
+
+
+def _behind_the_command(args: list[str]) -> list[str]:
+    moved: list[str] = []
+    rest = list(args)
+    while rest and (rest[0] in _SHARED_FLAGS or rest[0].split("=")[0] in _SHARED_WITH_VALUE):
+        moved.append(rest.pop(0))
+        if moved[-1] in _SHARED_WITH_VALUE and rest:
+            moved.append(rest.pop(0))
+    return rest[:1] + moved + rest[1:]
 
 
 def _print_version(wanted: bool) -> None:

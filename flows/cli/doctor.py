@@ -7,12 +7,12 @@ from pathlib import Path
 
 import typer
 
-from flows.cli.app import app
+from flows.cli.app import command
 from flows.cli.console import Console
 from flows.cli.options import JsonFlag, QuietFlag, RunOption, SettingsFile, SourceArgument
 
 
-@app.command()
+@command
 def doctor(
     source: SourceArgument = None,
     out: RunOption = Path("run"),

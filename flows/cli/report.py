@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.app import app
+from flows.cli.app import command
 from flows.cli.console import Console
 from flows.cli.options import JsonFlag, QuietFlag, SettingsFile
 
 
-@app.command()
+@command
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a finished study.")],
     show_records: Annotated[bool, typer.Option("--show-records", help="Show small counts, for local viewing.")] = False,

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.app import app
+from flows.cli.app import command
 from flows.cli.console import Console
 from flows.cli.options import JsonFlag, QuietFlag, SettingsFile
 
 
-@app.command()
+@command
 def simulate(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty directory.")],
     patients: Annotated[int | None, typer.Option(help="Invented patients.")] = None,
@@ -23,16 +23,18 @@ def simulate(
 ) -> None:
     """Write invented patients in the MIMIC-IV v3.1 layout, with the truth beside them."""
     from cohort_sql.simulate import simulate as write_source
-    from flows.errors import FlowError
     from flows.progress import Progress
     from flows.settings import load_settings
 
     chosen = load_settings(settings, {"simulated_patients": patients, "seed": seed})
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise FlowError(f"{directory}: is not an empty directory; name a new one")
     progress = Progress(quiet=quiet)
     try:
-        write_source(directory, patients=chosen.simulated_patients, seed=chosen.seed, progress=progress.fraction)
+        write_source(
+            directory,
+            patients=chosen.simulated_patients,
+            seed=chosen.seed,
+            progress=lambda done, total: progress.update("simulate", done, total, "patients"),
+        )
     finally:
         progress.close()
     Console(quiet, as_json).data({"source": str(directory), "patients": chosen.simulated_patients}, str(directory))

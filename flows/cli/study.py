@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.app import app
+from flows.cli.app import command
 from flows.cli.console import Console
 from flows.cli.options import JsonFlag, QuietFlag, RunOption, SettingsFile, SourceArgument
 
 
-@app.command()
+@command
 def study(
     source: SourceArgument = None,
     out: RunOption = Path("run"),

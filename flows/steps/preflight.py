@@ -18,7 +18,6 @@ from flows.progress import current_progress
 from flows.run.layout import RunLayout
 from flows.run.locks import run_lock
 from flows.run.manifest import Manifest, package_versions, read_manifest, step_is_done, write_manifest
-from flows.run.publish import publish_directory
 from flows.settings import Settings, operational_names
 from flows.steps.cohort import cohort_arguments, refuse_without_events
 
@@ -53,11 +52,14 @@ def locate_source(name: str, layout: RunLayout, settings: Settings) -> Source:
         return find_source(Path(name))
     made = layout.data_root / "simulated" / f"patients-{settings.simulated_patients}-seed-{settings.seed}"
     if not made.is_dir():
-        beside = made.with_name(f".{made.name}.new")
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        simulate(beside, patients=settings.simulated_patients, seed=settings.seed)
-        publish_directory(beside, made)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        progress = current_progress()
+        simulate(
+            made,
+            patients=settings.simulated_patients,
+            seed=settings.seed,
+            progress=lambda done, total: progress.update("simulate", done, total, "patients"),
+        )
     return find_source(made)
 
 
