@@ -8,14 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cohort_sql.simulate import items
-from cohort_sql.simulate.people import HOUR, Stay
+from cohort_sql.simulate.people import HOUR, MINUTE, Stay
 from cohort_sql.simulate.physiology import FloatArray, Latent
 from cohort_sql.simulate.rates import CODE, RATE, Tally, choose
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-MINUTE = 60
 _MISSED_HOUR, _ON_THE_HOUR = 0.04, 0.70
 _GAPS_PER_DAY, _GAP_HOURS = 0.15, (2.0, 9.0)
 _BURSTS_PER_DAY, _BURST_MINUTES = 0.20, np.arange(10, 60, 10)
@@ -53,7 +52,8 @@ class Chart(NamedTuple):
     truth: FloatArray
     charted: BoolArray
     kind: npt.NDArray[np.int8]
-    missing: str | None
+    absence: str | None
+    missing_channel: str | None
     gap: BoolArray
     burst: BoolArray
 
@@ -63,18 +63,27 @@ def chart_stay(rng: np.random.Generator, tally: Tally, stay: Stay, latent: Laten
 
     Then monitors get stuck and pressures are exchanged, in `value` and `kind` but not in `truth`.
     """
-    missing = choose(rng, tally, ("no_vitals",))
-    if missing is None:
-        missing = choose(rng, tally, ("channel_missing",)) and items.CHANNELS[int(rng.integers(6))]
+    absence, missing_channel, absent = _absence(rng, tally)
     gap, burst = _hour_flags(rng, len(latent.vitals))
-    moments = _moments(rng, tally, stay, gap, burst, has_vitals=missing != "no_vitals")
+    moments = _moments(rng, tally, stay, gap, burst, has_vitals=absence != "no_vitals")
     truth = _readings(rng, latent.vitals[moments.hour])
-    charted = _charted(rng, moments, missing)
+    charted = _charted(rng, moments)
+    charted[:, absent] = False
     kind = np.where(charted, moments.window[:, None], np.int8(0))
     value = truth.copy()
     _stick(rng, tally, moments.hour, len(gap), value, charted, kind)
     _invert_pressure(rng, tally, value, charted, kind)
-    return Chart(moments, value, truth, charted, kind, missing, gap, burst)
+    return Chart(moments, value, truth, charted, kind, absence, missing_channel, gap, burst)
+
+
+def _absence(rng: np.random.Generator, tally: Tally) -> tuple[str | None, str | None, list[int]]:
+    """Draw what a stay never charts: the fault, the channel where it is one, and the chart columns left empty."""
+    if choose(rng, tally, ("no_vitals",)):
+        return "no_vitals", None, items.VITAL_OR_MEAN
+    if choose(rng, tally, ("channel_missing",)):
+        channel = items.CHANNELS[int(rng.integers(len(items.CHANNELS)))]
+        return "channel_missing", channel, items.columns_of(channel)
+    return None, None, []
 
 
 def _hour_flags(rng: np.random.Generator, hours: int) -> tuple[BoolArray, BoolArray]:
@@ -148,7 +157,7 @@ def _readings(rng: np.random.Generator, latent: FloatArray) -> FloatArray:
     return value
 
 
-def _charted(rng: np.random.Generator, moments: Moments, missing: str | None) -> BoolArray:
+def _charted(rng: np.random.Generator, moments: Moments) -> BoolArray:
     """Draw which items are charted at which moments, (moments, columns)."""
     count = len(moments.time)
     chance = np.broadcast_to(_CHANCE, (count, len(_CHANCE))).copy()
@@ -162,15 +171,11 @@ def _charted(rng: np.random.Generator, moments: Moments, missing: str | None) ->
     charted = draw < chance
     charted[:, [items.TEMP_F, items.TEMP_C]] = _thermometers(rng, moments)
     charted[moments.forced] |= items.IS_FORCED
-    if missing == "no_vitals":
-        charted[:, items.VITAL_OR_MEAN] = False
-    elif missing is not None:
-        charted[:, items.columns_of(missing)] = False
     return charted
 
 
 def _thermometers(rng: np.random.Generator, moments: Moments) -> BoolArray:
-    """Draw when each thermometer is charted, (moments, 2) as Fahrenheit and Celsius: four-hourly, in one unit or both."""
+    """Draw when each thermometer is charted, (moments, 2), Fahrenheit first: four-hourly, in one unit or both."""
     four_hourly = moments.routine & ((moments.time // HOUR) % 4 == 0)
     taken = rng.random(len(four_hourly)) < np.where(four_hourly, 0.93, 0.03)
     celsius = (rng.random(len(taken)) < _OTHER_UNIT) ^ (rng.random() < _CELSIUS_WARD)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cohort_sql.simulate import items
-from cohort_sql.simulate.charting import MINUTE, Chart, IntArray
-from cohort_sql.simulate.people import YEAR
+from cohort_sql.simulate.charting import Chart, IntArray
+from cohort_sql.simulate.people import MINUTE, YEAR
 from cohort_sql.simulate.physiology import FloatArray
 from cohort_sql.simulate.rates import CODE, RATE, Tally, choose
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -100,6 +100,22 @@ TRUTH_HOURS = pl.Schema(
 )
 
 
+class LivedStay(NamedTuple):
+    """One stay: what it was, what the body did, what was charted, and the raw chart rows of `row_frame`."""
+
+    stay: Stay
+    latent: Latent
+    chart: Chart
+    rows: pl.DataFrame
+
+
+class Life(NamedTuple):
+    """One patient with every stay lived through."""
+
+    person: Person
+    stays: list[LivedStay]
+
+
 def patient_frame(people: Iterable[Person]) -> pl.DataFrame:
     """Return hosp/patients, one row per patient."""
     frame = pl.DataFrame(
@@ -115,9 +131,10 @@ def admission_frame(people: Iterable[Person]) -> pl.DataFrame:
     return frame.with_columns(_from_seconds(name) for name in _ADMISSION_TIMES)
 
 
-def stay_frame(stays: Iterable[Stay]) -> pl.DataFrame:
+def stay_frame(people: Iterable[Person]) -> pl.DataFrame:
     """Return icu/icustays, one row per stay, with the faults of its times written in."""
-    frame = pl.DataFrame([_written_stay(stay) for stay in stays], infer_schema_length=None)
+    rows = [_written_stay(stay) for person in people for stay in person.stays]
+    frame = pl.DataFrame(rows, infer_schema_length=None)
     return frame.with_columns(_from_seconds(name) for name in ("intime", "outtime"))
 
 
@@ -191,49 +208,45 @@ def row_fault_frame(raw: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def stay_fault_frame(people: Iterable[Person], charts: Iterable[Chart]) -> pl.DataFrame:
-    """Return truth/faults for stays and patients; `charts` holds one chart per stay, in order."""
+def stay_fault_frame(lives: Iterable[Life]) -> pl.DataFrame:
+    """Return truth/faults for stays and patients; their row columns are empty."""
     found: list[tuple[str, str, int, int | None]] = []
-    remaining = iter(charts)
-    for person in people:
-        if person.minor:
-            found.append(("minor", "patient", person.patient["subject_id"], None))
-        for stay in person.stays:
-            missing = next(remaining).missing
-            absent = missing if missing in (None, "no_vitals") else "channel_missing"
-            kinds = [kind for kind in (stay.fault, stay.join, absent) if kind is not None]
-            found.extend((kind, "stay", stay.subject_id, stay.stay_id) for kind in kinds)
-    frame = pl.DataFrame(found, schema=list(TRUTH_FAULTS)[:4], orient="row", infer_schema_length=None)
-    return frame.with_columns(pl.lit(None, TRUTH_FAULTS[name]).alias(name) for name in list(TRUTH_FAULTS)[4:])
+    for life in lives:
+        if life.person.minor:
+            found.append(("minor", "patient", life.person.patient["subject_id"], None))
+        for lived in life.stays:
+            kinds = (lived.stay.fault, lived.stay.join, lived.chart.absence)
+            found.extend(
+                (kind, "stay", lived.stay.subject_id, lived.stay.stay_id) for kind in kinds if kind is not None
+            )
+    columns = list(TRUTH_FAULTS)
+    frame = pl.DataFrame(found, schema=columns[:4], orient="row", infer_schema_length=None)
+    return frame.with_columns(pl.lit(None, TRUTH_FAULTS[name]).alias(name) for name in columns[4:])
 
 
-def true_stay_frame(stays: list[Stay], charts: list[Chart]) -> pl.DataFrame:
+def true_stay_frame(stays: Iterable[LivedStay]) -> pl.DataFrame:
     """Return truth/stays, one row per stay with its true times."""
     rows = [
-        {
-            **stay._asdict(),
-            "hours": len(chart.gap),
-            "channel_missing": None if chart.missing == "no_vitals" else chart.missing,
-        }
-        for stay, chart in zip(stays, charts, strict=True)
+        {**lived.stay._asdict(), "hours": len(lived.latent.vitals), "channel_missing": lived.chart.missing_channel}
+        for lived in stays
     ]
     frame = pl.DataFrame(rows, infer_schema_length=None)
     return frame.with_columns(_from_seconds(name) for name in ("intime", "outtime", "deathtime"))
 
 
-def true_hour_frame(stays: list[Stay], latents: list[Latent], charts: list[Chart]) -> pl.DataFrame:
+def true_hour_frame(stays: list[LivedStay]) -> pl.DataFrame:
     """Return truth/hours, one row per stay-hour: latent vitals, episode, and how the hour was charted."""
-    hours = [len(latent.vitals) for latent in latents]
-    vitals = np.concatenate([latent.vitals for latent in latents])
+    hours = [len(lived.latent.vitals) for lived in stays]
+    vitals = np.concatenate([lived.latent.vitals for lived in stays])
     frame = pl.DataFrame(
         {
-            "stay_id": np.repeat([stay.stay_id for stay in stays], hours),
+            "stay_id": np.repeat([lived.stay.stay_id for lived in stays], hours),
             "hour": np.concatenate([np.arange(count) for count in hours]),
             **{channel: vitals[:, index] for index, channel in enumerate(CHANNELS)},
-            "episode": np.concatenate([latent.episode for latent in latents]),
-            "severity": np.concatenate([latent.severity for latent in latents]),
-            "gap": np.concatenate([chart.gap for chart in charts]),
-            "burst": np.concatenate([chart.burst for chart in charts]),
+            "episode": np.concatenate([lived.latent.episode for lived in stays]),
+            "severity": np.concatenate([lived.latent.severity for lived in stays]),
+            "gap": np.concatenate([lived.chart.gap for lived in stays]),
+            "burst": np.concatenate([lived.chart.burst for lived in stays]),
         }
     )
     return frame.with_columns(_lookup("episode", EPISODES))

@@ -9,7 +9,7 @@ import numpy as np
 
 from cohort_sql.simulate.rates import Tally, choose
 
-HOUR, DAY, YEAR = 3600, 86_400, 31_557_600
+MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 31_557_600
 SLOTS = 16
 LARGEST = 10_000_000 // SLOTS
 
@@ -96,7 +96,7 @@ def invent_person(rng: np.random.Generator, tally: Tally, numbering: Numbering, 
     minor = choose(rng, tally, ("minor",)) is not None
     age = int(rng.integers(14, 18)) if minor else int(np.clip(rng.normal(64.0, 17.0), 19, 91))
     # The first admission begins in the anchor year: a minor's age at it is the anchor age.
-    start = _new_year(year) + int(rng.uniform(0.0, 0.95 * YEAR))
+    start = _on_the_minute(_new_year(year) + rng.uniform(0.0, 0.95 * YEAR))
     admissions: list[dict[str, Any]] = []
     stays: list[Stay] = []
     remaining = 1 + int(rng.choice(len(_ADMISSIONS), p=_ADMISSIONS))
@@ -106,7 +106,7 @@ def invent_person(rng: np.random.Generator, tally: Tally, numbering: Numbering, 
         course = _course(rng, tally, slots, start, dying=remaining == 0)
         admissions.append(_admission(rng, course, start))
         stays.extend(course.stays)
-        start = course.discharge + int(rng.uniform(20 * DAY, 1.5 * YEAR))
+        start = _on_the_minute(course.discharge + rng.uniform(20 * DAY, 1.5 * YEAR))
     patient = {
         "subject_id": numbering.subject(number),
         "gender": _pick(rng, ("F", "M")),
@@ -143,8 +143,9 @@ def _course(rng: np.random.Generator, tally: Tally, slots: _Slots, start: int, d
     for nth in range(count):
         join = choose(rng, tally, _JOIN_FAULTS) if nth else None
         intime = _intime(rng, start, stays, join)
-        outtime = intime + int(HOUR * _hours(rng))
         dies_here = nth == count - 1 and fate < _ICU_DEATH
+        outtime = intime + int(HOUR * _hours(rng))
+        outtime = _on_the_minute(outtime) if dies_here else outtime
         deathtime = _deathtime(rng, tally, intime, outtime) if dies_here else None
         stays.append(
             Stay(
@@ -162,7 +163,7 @@ def _course(rng: np.random.Generator, tally: Tally, slots: _Slots, start: int, d
         )
     if stays[-1].deathtime is not None:
         return _Course(stays, stays[-1].deathtime, stays[-1].deathtime)
-    discharge = max(stay.outtime for stay in stays) + int(rng.uniform(HOUR, 6 * DAY))
+    discharge = _on_the_minute(max(stay.outtime for stay in stays) + rng.uniform(HOUR, 6 * DAY))
     return _Course(stays, discharge, discharge if fate < _ICU_DEATH + _WARD_DEATH else None)
 
 
@@ -188,7 +189,7 @@ def _deathtime(rng: np.random.Generator, tally: Tally, intime: int, outtime: int
     """Let death end the stay, or come hours before its outtime while the monitors still chart."""
     if choose(rng, tally, ("after_death",)) is None:
         return outtime
-    return outtime - int(rng.uniform(0.1, 0.4) * min(outtime - intime, 15 * HOUR))
+    return _on_the_minute(outtime - rng.uniform(0.1, 0.4) * min(outtime - intime, 15 * HOUR))
 
 
 def _admission(rng: np.random.Generator, course: _Course, start: int) -> dict[str, Any]:
@@ -208,8 +209,8 @@ def _admission(rng: np.random.Generator, course: _Course, start: int) -> dict[st
         "language": _pick(rng, _LANGUAGES),
         "marital_status": _pick(rng, _MARITAL),
         "race": _pick(rng, _RACES),
-        "edregtime": start - int(rng.uniform(HOUR, 12 * HOUR)) if emergency else None,
-        "edouttime": start + int(rng.uniform(0, HOUR)) if emergency else None,
+        "edregtime": _on_the_minute(start - rng.uniform(HOUR, 12 * HOUR)) if emergency else None,
+        "edouttime": _on_the_minute(start + rng.uniform(0.0, HOUR)) if emergency else None,
         "hospital_expire_flag": int(course.deathtime is not None),
     }
 
@@ -217,6 +218,11 @@ def _admission(rng: np.random.Generator, course: _Course, start: int) -> dict[st
 def _pick(rng: np.random.Generator, options: tuple[str, ...]) -> str:
     """Draw one of equally likely options."""
     return options[int(rng.integers(len(options)))]
+
+
+def _on_the_minute(seconds: float) -> int:
+    """Return the start of the minute, as everything but intime and outtime is charted."""
+    return int(seconds) // MINUTE * MINUTE
 
 
 def _new_year(year: int) -> int:

@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 
 from cohort_sql.simulate import layout
-from cohort_sql.simulate.charting import Chart, chart_stay
+from cohort_sql.simulate.charting import chart_stay
 from cohort_sql.simulate.faults import chart_rows
 from cohort_sql.simulate.items import item_dictionary
-from cohort_sql.simulate.people import HOUR, LARGEST, Numbering, Person, Stay, invent_person
-from cohort_sql.simulate.physiology import Latent, latent_vitals
+from cohort_sql.simulate.people import HOUR, LARGEST, Numbering, Stay, invent_person
+from cohort_sql.simulate.physiology import latent_vitals
 from cohort_sql.simulate.rates import FAULTS, Tally
 from cohort_sql.simulate.tables import CsvTable, ParquetTable
 
@@ -39,18 +39,22 @@ def simulate(
     is the same whatever `patients` is. Memory holds one chunk of CHUNK_ROWS chart rows and the patient that overflows
     it. The tree appears at once, when it is complete. `progress` is called with (patients done, patients).
 
-    Raises SimulateError for a number of patients, a seed or a directory that will not do.
+    Raises SimulateError for a number of patients, a seed or a directory that will not do, and when the disk is full.
 
     The numbers are plausible and fitted to no patient: they exercise software and support no claim about patients.
     """
-    target = Path(directory)
+    target = Path(directory).resolve()
     _check(target, patients, seed)
-    partial = target.absolute().with_name(f".{target.absolute().name}.writing")
+    partial = target.with_name(f".{target.name}.writing")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
         _write(partial, patients, seed, progress or (lambda done, total: None))
-        partial.replace(target.absolute())
+        partial.replace(target)
+    except OSError as error:
+        raise SimulateError(
+            f"{target}: the simulated source cannot be written ({error.strerror}); free space or name another directory"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -72,7 +76,7 @@ def _write(root: Path, patients: int, seed: int, progress: Callable[[int, int], 
     with _Tables(root, seed) as tables:
         for number in range(patients):
             rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
-            tables.add(*_live(rng, tally, numbering, number))
+            tables.add(_live(rng, tally, numbering, number))
             if (number + 1) % _PROGRESS_EVERY == 0 or number + 1 == patients:
                 progress(number + 1, patients)
         tables.flush()
@@ -97,25 +101,19 @@ def _write(root: Path, patients: int, seed: int, progress: Callable[[int, int], 
     (root / MARKER).write_text(json.dumps(marker, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _live(
-    rng: np.random.Generator, tally: Tally, numbering: Numbering, number: int
-) -> tuple[Person, list[Latent], list[Chart], list[pl.DataFrame]]:
-    """Invent patient `number`: the person, and for each stay its latent vitals, its chart and its raw chart rows."""
+def _live(rng: np.random.Generator, tally: Tally, numbering: Numbering, number: int) -> layout.Life:
+    """Invent patient `number` and live through every stay."""
     person = invent_person(rng, tally, numbering, number)
-    latents, charts, rows = [], [], []
-    for stay in person.stays:
-        latent = _latent(rng, stay)
-        chart = chart_stay(rng, tally, stay, latent)
-        latents.append(latent)
-        charts.append(chart)
-        rows.append(layout.row_frame(stay, chart_rows(rng, tally, chart), caregiver=int(rng.integers(1, 100_000))))
-    return person, latents, charts, rows
+    return layout.Life(person, [_live_stay(rng, tally, stay) for stay in person.stays])
 
 
-def _latent(rng: np.random.Generator, stay: Stay) -> Latent:
-    """Draw the latent vitals of every hour that begins before outtime."""
+def _live_stay(rng: np.random.Generator, tally: Tally, stay: Stay) -> layout.LivedStay:
+    """Draw the latent vitals of every hour that begins before outtime, chart them, strike single rows."""
     hours = -(-(stay.outtime - stay.intime) // HOUR)
-    return latent_vitals(rng, hours, stay.intime / HOUR % 24.0, dying=stay.deathtime is not None)
+    latent = latent_vitals(rng, hours, stay.intime / HOUR % 24.0, dying=stay.deathtime is not None)
+    chart = chart_stay(rng, tally, stay, latent)
+    rows = layout.row_frame(stay, chart_rows(rng, tally, chart), caregiver=int(rng.integers(1, 100_000)))
+    return layout.LivedStay(stay, latent, chart, rows)
 
 
 class _Tables(ExitStack):
@@ -124,10 +122,7 @@ class _Tables(ExitStack):
     def __init__(self, root: Path, seed: int) -> None:
         super().__init__()
         self._seed, self._chunk = seed, 0
-        self._people: list[Person] = []
-        self._latents: list[Latent] = []
-        self._charts: list[Chart] = []
-        self._rows: list[pl.DataFrame] = []
+        self._lives: list[layout.Life] = []
         self._waiting = 0
         self.rows = self.stays = self.largest = 0
         self.affected: dict[str, int] = {}
@@ -150,33 +145,31 @@ class _Tables(ExitStack):
         self.callback(table.close)
         return table
 
-    def add(self, person: Person, latents: list[Latent], charts: list[Chart], rows: list[pl.DataFrame]) -> None:
+    def add(self, life: layout.Life) -> None:
         """Take one patient in, and write the chunk when it is full."""
-        self._people.append(person)
-        self._latents += latents
-        self._charts += charts
-        self._rows += rows
-        self._waiting += sum(frame.height for frame in rows)
+        self._lives.append(life)
+        self._waiting += sum(lived.rows.height for lived in life.stays)
         if self._waiting >= CHUNK_ROWS:
             self.flush()
 
     def flush(self) -> None:
         """Write the waiting patients, if any, and forget them."""
-        if not self._people:
+        if not self._lives:
             return
         rng = np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(self._chunk, 0)))
-        stays = [stay for person in self._people for stay in person.stays]
-        raw = pl.concat(self._rows)
-        self._patients.append(_shuffled(rng, layout.patient_frame(self._people)))
-        self._admissions.append(_shuffled(rng, layout.admission_frame(self._people)))
-        self._icustays.append(_shuffled(rng, layout.stay_frame(stays)))
+        people = [life.person for life in self._lives]
+        stays = [lived for life in self._lives for lived in life.stays]
+        raw = pl.concat([lived.rows for lived in stays])
+        self._patients.append(_shuffled(rng, layout.patient_frame(people)))
+        self._admissions.append(_shuffled(rng, layout.admission_frame(people)))
+        self._icustays.append(_shuffled(rng, layout.stay_frame(people)))
         self._chartevents.append(_quoted_last(_shuffled(rng, layout.chart_frame(raw))))
-        self._true_hours.append(layout.true_hour_frame(stays, self._latents, self._charts))
-        self._true_stays.append(layout.true_stay_frame(stays, self._charts))
-        faults = pl.concat([layout.row_fault_frame(raw), layout.stay_fault_frame(self._people, self._charts)])
+        self._true_hours.append(layout.true_hour_frame(stays))
+        self._true_stays.append(layout.true_stay_frame(stays))
+        faults = pl.concat([layout.row_fault_frame(raw), layout.stay_fault_frame(self._lives)])
         self._faults.append(faults)
         self._count(raw.height, len(stays), faults)
-        self._people, self._latents, self._charts, self._rows, self._waiting = [], [], [], [], 0
+        self._lives, self._waiting = [], 0
 
     def _count(self, rows: int, stays: int, faults: pl.DataFrame) -> None:
         self._chunk += 1
