@@ -27,6 +27,7 @@ Exact = Any  # numpy object array of arb, or one arb: python-flint carries no ty
 PRECISIONS = (384, 768, 1536)  # bits tried in turn
 GAP_LIMIT = 1e-50  # duality gap that must be proved before a solution is returned
 QUERY_BITS = 192
+WARM_STEPS = 40  # projected-gradient steps before the float64 walk
 INTEGER_CAP = Fraction(1, 10**12)  # 1/C this close to an integer is that integer
 
 
@@ -66,20 +67,12 @@ class OracleSolution:
     def score(self, queries: ArrayLike) -> Floats:
         """Return 2 sum_i a_i kappa(x, x_i) - rho at queries (q, d), rounded once to float64: (q,) [SVA 3.1]."""
         with _precision(QUERY_BITS):
-            return _rounded(self._scores(queries))
+            return _rounded(self.exact_score(queries))
 
-    def score_error(self, queries: ArrayLike, scores: ArrayLike) -> Floats:
-        """Return |score - exact score| for float64 scores (q,) at queries (q, d), the exact one unrounded."""
-        given = np.asarray(scores, dtype=np.float64)
+    def exact_score(self, queries: ArrayLike) -> list[Exact]:
+        """Return the score at queries (q, d) before any rounding, for `deviation`: q numbers of 192 bits."""
         with _precision(QUERY_BITS):
-            exact = self._scores(queries)
-            return _rounded([abs(arb(float(s)) - e) for s, e in zip(given, exact, strict=True)])
-
-    def score_range(self) -> float:
-        """Return max - min of the score over the keys: the scale against which errors of wide kernels are read."""
-        with _precision(QUERY_BITS):
-            values = self._shifted(np.unique(self.keys, axis=0))
-            return float((2 * (max(values) - min(values))).mid())
+            return [2 + 2 * value - self.rho_exact for value in self._shifted(queries)]
 
     def read(self, queries: ArrayLike, values: ArrayLike) -> Floats:
         """Return sum a_i kappa v_i / sum a_i kappa at queries (q, d) for values (n, v): (q, v)."""
@@ -90,9 +83,6 @@ class OracleSolution:
             terms = [[(1 + e) * self.alpha_exact[i] for e, i in zip(row, active, strict=True)] for row in weights]
             columns = [[arb(float(v)) for v in table[active, j]] for j in range(table.shape[1])]
             return np.array([[_dot(row, c) / sum(row, arb(0)) for c in columns] for row in terms], dtype=np.float64)
-
-    def _scores(self, queries: ArrayLike) -> list[Exact]:
-        return [2 + 2 * value - self.rho_exact for value in self._shifted(queries)]
 
     def _shifted(self, queries: ArrayLike) -> list[Exact]:
         """Sum a_i (kappa - 1): the part of the score that a wide kernel does not drown in the constant 1."""
@@ -119,6 +109,19 @@ def solve(keys: ArrayLike, C: float, sigma: float) -> OracleSolution:
             if found is not None:
                 return _solution(np.asarray(keys, dtype=np.float64), sigma, found, inverse, copies, bits)
     raise OracleError(f"no proof of a gap below {GAP_LIMIT:g} at {PRECISIONS[-1]} bits: keys too alike for this kernel")
+
+
+def deviation(exact: list[Exact], given: ArrayLike) -> Floats:
+    """Return |given - exact| for float64 numbers (q,): not the difference of two rounded numbers."""
+    values = np.asarray(given, dtype=np.float64)
+    with _precision(QUERY_BITS):
+        return _rounded([abs(arb(float(v)) - e) for v, e in zip(values, exact, strict=True)])
+
+
+def spread(exact: list[Exact]) -> float:
+    """Return max - min of exact scores, right to the last place however wide the kernel is."""
+    with _precision(QUERY_BITS):
+        return float((max(exact) - min(exact)).mid())
 
 
 def _locations(keys: ArrayLike) -> tuple[Floats, Counts, Counts]:
@@ -244,7 +247,7 @@ class _Float64:
         alpha = _projected(np.full(len(caps), 1.0 / len(caps)), caps)
         momentum, ahead = 1.0, alpha
         step = 1.0 / max(float(np.abs(self.kernel).sum(axis=1).max()) * 2.0, 1e-300)
-        for _ in range(200):
+        for _ in range(WARM_STEPS):
             new = _projected(ahead - step * self.gradient(ahead), caps)
             grown = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
             ahead = new + (momentum - 1.0) / grown * (new - alpha)
@@ -295,7 +298,7 @@ class _Extended:
     """Arb midpoints during the walk, Arb intervals in the proof; the mass and the caps are exact."""
 
     def __init__(self, points: Floats, sigma: float, total: Fraction, bits: int) -> None:
-        self.rows = _cross(points, points, sigma)
+        self.rows = _symmetric(points, sigma)
         self.total = _arb(total)
         self.scale = max((-value for row in self.rows for value in row), default=arb(0)) + arb(2) ** (-4 * bits)
         self.margin = self.total * arb(2) ** (-bits // 2)
@@ -432,13 +435,26 @@ def _cross(left: Floats, right: Floats, sigma: float) -> list[list[Exact]]:
     """kappa - 1 between rows of left and right, at the working precision."""
     a, b = _matrix(left), _matrix(right)
     inner = (a * b.transpose()).tolist()
-    left_square = [sum((v * v for v in row), arb(0)) for row in a.tolist()]
-    right_square = [sum((v * v for v in row), arb(0)) for row in b.tolist()]
-    inverse = 1 / arb(float(sigma)) ** 2
+    rate, norms = 1 / arb(float(sigma)) ** 2, _square_norms(b)
     return [
-        [((2 * p - s - t) * inverse).expm1() for p, t in zip(row, right_square, strict=True)]
-        for row, s in zip(inner, left_square, strict=True)
+        [((2 * p - s - t) * rate).expm1() for p, t in zip(row, norms, strict=True)]
+        for row, s in zip(inner, _square_norms(a), strict=True)
     ]
+
+
+def _symmetric(points: Floats, sigma: float) -> list[list[Exact]]:
+    """kappa - 1 between all pairs of points, each exponential taken once."""
+    a = _matrix(points)
+    inner, norms, rate = (a * a.transpose()).tolist(), _square_norms(a), 1 / arb(float(sigma)) ** 2
+    rows = [[arb(0)] * len(points) for _ in points]
+    for i, s in enumerate(norms):
+        for j in range(i):
+            rows[i][j] = rows[j][i] = ((2 * inner[i][j] - s - norms[j]) * rate).expm1()
+    return rows
+
+
+def _square_norms(matrix: arb_mat) -> list[Exact]:
+    return [_dot(row, row) for row in matrix.tolist()]
 
 
 def _matrix(table: Floats) -> arb_mat:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from evaluation.oracle_svdd import GAP_LIMIT, OracleError, solve
+from evaluation.oracle_svdd import GAP_LIMIT, OracleError, deviation, solve, spread
 
 
 def _kernel(left: np.ndarray, right: np.ndarray, sigma: float) -> np.ndarray:
@@ -182,11 +182,20 @@ def test_the_readout_is_the_weighted_mean_of_the_values() -> None:
     np.testing.assert_allclose(found.read(probes, values), weights @ values / weights.sum(axis=1)[:, None], rtol=1e-13)
 
 
-def test_the_score_error_sees_one_unit_in_the_last_place() -> None:
+def test_a_deviation_sees_one_unit_in_the_last_place() -> None:
     found = solve(np.random.default_rng(2).normal(size=(15, 3)), 0.2, 2.0)
-    exact = found.score(found.keys)
-    assert found.score_error(found.keys, exact).max() <= np.spacing(np.abs(exact)).max() / 2
-    assert found.score_error(found.keys, np.nextafter(exact, np.inf)).min() >= np.spacing(np.abs(exact)).min() / 2
+    exact, rounded = found.exact_score(found.keys), found.score(found.keys)
+    assert deviation(exact, rounded).max() <= np.spacing(np.abs(rounded)).max() / 2
+    assert deviation(exact, np.nextafter(rounded, np.inf)).min() >= np.spacing(np.abs(rounded)).min() / 2
+
+
+def test_the_spread_of_scores_survives_a_kernel_that_drowns_it_in_float64() -> None:
+    """Kappa - 1 falls with 1/sigma^2, and so does the spread, far below the resolution of a score near 3."""
+    keys = np.random.default_rng(2).normal(size=(15, 3))
+    near, far = (solve(keys, 0.123, sigma) for sigma in (1e4, 1e8))
+    ratio = spread(far.exact_score(keys)) / spread(near.exact_score(keys))
+    assert ratio == pytest.approx(1e-8, rel=1e-6)
+    assert np.ptp(far.score(keys)) < 4e-15
 
 
 @pytest.mark.parametrize(("keys", "cap", "sigma"), [([[np.nan]], 1.0, 1.0), ([[0.0]], 0.5, 1.0), ([[0.0]], 1.0, 0.0)])
