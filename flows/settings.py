@@ -49,7 +49,9 @@ class Settings(BaseModel):
     )
     bootstrap_draws: int = Field(published.DRAWS, ge=2, description="Bootstrap draws of the paired differences.")
     bootstrap_seed: int = Field(published.SEED, ge=0, description="Seed of the bootstrap.")
-
+    audit_trials: int = Field(
+        20, ge=1, description="Trials of each regime of the audit.", json_schema_extra=_OPERATIONAL
+    )
     simulated_patients: int = Field(
         300, ge=1, description="Patients of the source `simulated`.", json_schema_extra=_OPERATIONAL
     )

@@ -1,0 +1,53 @@
+"""`icu-memory audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flows.cli.app import command
+from flows.cli.console import Console
+from flows.cli.options import JsonFlag, QuietFlag, SettingsFile, SourceArgument
+
+
+@command
+def audit(
+    source: SourceArgument = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The JSON table to write.")] = Path("audit.json"),
+    regimes: Annotated[str, typer.Option(help="all, or names by comma.")] = "all",
+    trials: Annotated[int | None, typer.Option(help="Trials of each regime.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the trials.")] = None,
+    settings: SettingsFile = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Delete keys from memories and compare what is left with proved solutions; exit 1 when a trial fails.
+
+    Without SOURCE the hourly-vitals regimes use invented stays.
+    """
+    from flows.progress import Progress, show_progress
+    from flows.settings import load_settings
+    from flows.steps.audit import audit as run
+    from flows.steps.preflight import SIMULATED, source_or_none
+
+    chosen = load_settings(settings, {"audit_trials": trials, "seed": seed})
+    console, progress = Console(quiet, as_json), Progress(quiet=quiet)
+    show_progress(progress)
+    try:
+        table = run(source_or_none(source) or SIMULATED, out, regimes.split(","), chosen)
+    finally:
+        progress.close()
+    console.data(table, "\n".join(_line(row) for row in table["rows"]))
+    if any(row["completed"] < row["attempted"] or row["within_target"] < row["completed"] for row in table["rows"]):
+        raise typer.Exit(1)
+
+
+def _line(row: dict[str, Any]) -> str:
+    """One regime for people: completed of attempted, worst error, share of trials that the certificate covers."""
+    worst = "no trial completed" if row["error_worst"] is None else f"worst error {row['error_worst']:.1e}"
+    return (
+        f"{row['regime']} ({row['built']}): {row['completed']} of {row['attempted']} completed, {worst}, "
+        f"{row['within_target']} within {row['target']:.0e}, {row['covered']} covered by their certificate"
+    )
