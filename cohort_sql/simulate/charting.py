@@ -18,16 +18,18 @@ BoolArray = npt.NDArray[np.bool_]
 _MISSED_HOUR, _ON_THE_HOUR = 0.04, 0.70
 _GAPS_PER_DAY, _GAP_HOURS = 0.15, (2.0, 9.0)
 _BURSTS_PER_DAY, _BURST_MINUTES = 0.20, np.arange(10, 60, 10)
-_ARTERIAL_LINE, _CELSIUS_WARD, _OTHER_UNIT, _BOTH_UNITS = 0.35, 0.30, 0.10, 0.08
+_ARTERIAL_LINE, _SECOND_LINE, _VENTILATED = 0.35, 0.03, 0.25
+_CELSIUS_WARD, _OTHER_UNIT, _BOTH_UNITS = 0.30, 0.10, 0.08
 _STUCK_GROUPS = ((items.HR,), (items.RR,), (items.SPO2,), items.ARTERIAL)
 _STUCK_HOURS = (4.0, 12.0)
-_INSTRUMENT = np.array([1.5, 2.5, 2.0, 1.0, 0.5, 0.08])
-_CUFF_ERROR, _CUFF_BIAS = 5.0, 4.0
+# Standard errors of a reading: heart rate, respiratory rate, SpO2, temperature; then, for each instrument in the order
+# of items.PRESSURES, that of a pressure and the standard deviation of the instrument's offset between stays.
+_MONITOR_ERRORS = np.array([1.5, 1.0, 0.5, 0.08])
+_PRESSURE_ERRORS = ((2.5, 0.0), (3.0, 2.0), (5.0, 4.0))
 # Chance that an item is charted at a moment; the arterial line, the cuff and the thermometers depend on more.
 _CHANCE = np.zeros(len(items.ITEMS))
 _CHANCE[[items.HR, items.RR, items.SPO2]] = 0.98
 _CHANCE[[items.RHYTHM, items.GCS, items.FIO2, items.ALARM_HIGH, items.ALARM_LOW]] = (0.25, 0.22, 0.10, 0.05, 0.05)
-RHYTHMS = 6
 
 
 class Moments(NamedTuple):
@@ -139,22 +141,27 @@ def _window(stay: Stay, time: IntArray) -> npt.NDArray[np.int8]:
 def _readings(rng: np.random.Generator, latent: FloatArray) -> FloatArray:
     """Read every instrument at every moment, (moments, columns), each in its own unit and resolution."""
     moments = len(latent)
-    seen = latent + rng.standard_normal((moments, 6)) * _INSTRUMENT
-    hr, sbp, dbp, rr, spo2, celsius = np.round(seen).T
-    celsius = np.round(seen[:, 5], 1)
-    cuff = latent[:, 1:3] + rng.standard_normal((moments, 2)) * _CUFF_ERROR + rng.standard_normal() * _CUFF_BIAS
-    cuff_s, cuff_d = np.maximum(np.round(cuff[:, 0]), 30.0), np.round(cuff[:, 1])
+    seen = latent[:, [0, 3, 4, 5]] + rng.standard_normal((moments, 4)) * _MONITOR_ERRORS
+    hr, rr, spo2, _ = np.round(seen).T
+    celsius = np.round(seen[:, 3], 1)
     value = np.empty((moments, len(items.ITEMS)))
     value[:, items.HR], value[:, items.RR], value[:, items.SPO2] = hr, np.maximum(rr, 5.0), np.minimum(spo2, 100.0)
-    value[:, items.ART_S], value[:, items.ART_D] = sbp, np.minimum(dbp, sbp - 5.0)
-    value[:, items.CUFF_S], value[:, items.CUFF_D] = cuff_s, np.clip(cuff_d, 10.0, cuff_s - 5.0)
-    for systolic, diastolic, mean in (items.ARTERIAL, items.CUFF):
-        value[:, mean] = np.round((value[:, systolic] + 2.0 * value[:, diastolic]) / 3.0)
+    value[:, items.RR_TOTAL] = np.maximum(rr + rng.integers(-1, 3, moments), 5.0)
+    for group, (error, bias) in zip(items.PRESSURES, _PRESSURE_ERRORS, strict=True):
+        value[:, group] = _pressure(rng, latent[:, 1:3], error, bias)
     value[:, items.TEMP_C], value[:, items.TEMP_F] = celsius, np.round(celsius * 9.0 / 5.0 + 32.0, 1)
-    value[:, items.RHYTHM] = rng.integers(0, RHYTHMS, moments)
+    value[:, items.RHYTHM] = rng.integers(0, len(items.RHYTHM_TEXTS), moments)
     value[:, items.ALARM_HIGH], value[:, items.ALARM_LOW] = 130.0, 50.0
     value[:, items.GCS], value[:, items.FIO2] = rng.integers(1, 5, moments), 5.0 * rng.integers(6, 13, moments)
     return value
+
+
+def _pressure(rng: np.random.Generator, latent: FloatArray, error: float, bias: float) -> FloatArray:
+    """Read one pressure instrument, (moments, 3) as systolic, diastolic and mean, with an offset for the whole stay."""
+    seen = np.round(latent + rng.standard_normal(latent.shape) * error + rng.standard_normal() * bias)
+    systolic = np.maximum(seen[:, 0], 30.0)
+    diastolic = np.clip(seen[:, 1], 10.0, systolic - 5.0)
+    return np.stack([systolic, diastolic, np.round((systolic + 2.0 * diastolic) / 3.0)], axis=1)
 
 
 def _charted(rng: np.random.Generator, moments: Moments) -> BoolArray:
@@ -165,8 +172,10 @@ def _charted(rng: np.random.Generator, moments: Moments) -> BoolArray:
     in_line = line & (moments.hour < rng.uniform(0.3, 1.0) * (moments.hour.max(initial=0) + 1))
     chance[:, items.ARTERIAL] = np.where(in_line, 0.96, 0.0)[:, None]
     chance[:, items.CUFF] = np.where(in_line, 0.25, 0.94)[:, None]
+    chance[:, items.SECOND_LINE] = 0.3 * (rng.random() < _SECOND_LINE)
+    chance[:, items.RR_TOTAL] = 0.25 * (rng.random() < _VENTILATED)
     draw = rng.random((count, len(_CHANCE)))
-    for group in (items.ARTERIAL, items.CUFF):
+    for group in items.PRESSURES:
         draw[:, group] = draw[:, group[:1]]
     charted = draw < chance
     charted[:, [items.TEMP_F, items.TEMP_C]] = _thermometers(rng, moments)
@@ -209,7 +218,7 @@ def _invert_pressure(
     rng: np.random.Generator, tally: Tally, value: FloatArray, charted: BoolArray, kind: npt.NDArray[np.int8]
 ) -> None:
     """Exchange systolic and diastolic of a few readings: overwrites `value` and marks `kind`."""
-    for systolic, diastolic, _ in (items.ARTERIAL, items.CUFF):
+    for systolic, diastolic, _ in items.PRESSURES:
         free = charted[:, systolic] & charted[:, diastolic] & (kind[:, systolic] == 0) & (kind[:, diastolic] == 0)
         tally.add("inverted_pressure", int(free.sum()))
         rows = np.flatnonzero(free & (rng.random(len(free)) < RATE["inverted_pressure"]))

@@ -11,17 +11,9 @@ from cohort_sql.simulate import items
 from cohort_sql.simulate.charting import Chart, IntArray
 from cohort_sql.simulate.people import MINUTE, YEAR
 from cohort_sql.simulate.physiology import FloatArray
-from cohort_sql.simulate.rates import CODE, RATE, Tally, choose
+from cohort_sql.simulate.rates import CODE, FAULTS, Tally, choose
 
-# Free text in `value`: plain heart rhythms, texts that break a careless CSV reader, remarks in place of a number.
-PLAIN_TEXTS = (
-    "SR (Sinus Rhythm)",
-    "ST (Sinus Tachycardia)",
-    "SB (Sinus Bradycardia)",
-    "AF (Atrial Fibrillation)",
-    "1st AV",
-    "VPACED",
-)
+# Free text in `value`: heart rhythms, texts that break a careless CSV reader, remarks in place of a number.
 QUOTED_TEXTS = (
     'AF, rate "controlled"',
     "SR with PVCs,\nsee note",
@@ -30,30 +22,24 @@ QUOTED_TEXTS = (
     "ST, 220045,999,bpm",
 )
 REMARKS = ("unable to obtain", "patient moving", "refused")
-TEXTS = (*PLAIN_TEXTS, *QUOTED_TEXTS, *REMARKS)
+TEXTS = (*items.RHYTHM_TEXTS, *QUOTED_TEXTS, *REMARKS)
 NO_TEXT = -1
 
-_KINDS = (
-    "implausible",
-    "zero",
-    "fahrenheit_under_celsius",
-    "celsius_under_fahrenheit",
-    "identical_duplicate",
-    "conflicting_value",
-    "null_valuenum",
-    "warning",
-    "stored_early",
-    "single_precision",
-    "quoted_text",
-)
-_ELIGIBLE = {
-    "zero": [items.HR, items.RR, items.SPO2, items.ART_S, items.ART_D],
-    "fahrenheit_under_celsius": [items.TEMP_C],
-    "celsius_under_fahrenheit": [items.TEMP_F],
-    "single_precision": [items.TEMP_F, items.TEMP_C],
-    "quoted_text": [items.RHYTHM],
+# What the rates of single-row faults are "per", as chart columns.
+_COLUMNS: dict[str, list[int]] = {
+    "vital row": np.flatnonzero(items.IS_VITAL).tolist(),
+    "monitor row": [items.HR, items.RR, items.SPO2, items.ART_S, items.ART_D],
+    "Celsius row": [items.TEMP_C],
+    "Fahrenheit row": [items.TEMP_F],
+    "thermometer row": [items.TEMP_F, items.TEMP_C],
+    "text row": [items.RHYTHM],
 }
-_EDGES = np.cumsum([RATE[kind] for kind in _KINDS])
+_SINGLE = tuple(fault for fault in FAULTS if fault.per in _COLUMNS)
+_SINGLE_CODES = np.array([CODE[fault.kind] for fault in _SINGLE], dtype=np.int8)
+_EDGES = np.cumsum([fault.rate for fault in _SINGLE])
+# Which chart column can have which single-row fault, (faults, columns).
+_CAN_HAVE = np.array([np.isin(np.arange(len(items.ITEMS)), _COLUMNS[fault.per]) for fault in _SINGLE])
+_COPIED = [CODE["identical_duplicate"], CODE["conflicting_value"]]
 # Outside every vital's range and, for thermometers, no reading of the other unit either.
 _IMPLAUSIBLE = {
     "hr": (10_000_000.0, 3_000.0, 999.0, -1.0),
@@ -116,33 +102,19 @@ def _flatten(rng: np.random.Generator, chart: Chart) -> Rows:
     return Rows(column, time, stored, value, truth, text, np.zeros(len(kind), dtype=np.int8), kind)
 
 
-def _eligibility() -> npt.NDArray[np.bool_]:
-    """Which chart column can have which fault, (kinds, columns); every vital unless stated otherwise."""
-    table = np.tile(items.IS_VITAL, (len(_KINDS), 1))
-    for kind, columns in _ELIGIBLE.items():
-        table[_KINDS.index(kind)] = np.isin(np.arange(len(items.ITEMS)), columns)
-    return table
-
-
-_CAN_HAVE = _eligibility()
-
-
 def _strikes(rng: np.random.Generator, tally: Tally, rows: Rows) -> npt.NDArray[np.int8]:
     """Draw the fault of each row that no earlier fault has touched: a code, or 0 (rows,)."""
     free = rows.kind == 0
     per_column = np.bincount(rows.column[free], minlength=len(items.ITEMS))
-    for kind, eligible in zip(_KINDS, _CAN_HAVE @ per_column, strict=True):
-        tally.add(kind, int(eligible))
+    for fault, eligible in zip(_SINGLE, _CAN_HAVE @ per_column, strict=True):
+        tally.add(fault.kind, int(eligible))
     draw = rng.random(len(free))
     strike = np.zeros(len(free), dtype=np.int8)
     hit = np.flatnonzero(free & (draw < _EDGES[-1]))
     nth = np.searchsorted(_EDGES, draw[hit], side="right")
     possible = _CAN_HAVE[nth, rows.column[hit]]
-    strike[hit[possible]] = _KIND_CODES[nth[possible]]
+    strike[hit[possible]] = _SINGLE_CODES[nth[possible]]
     return strike
-
-
-_KIND_CODES = np.array([CODE[kind] for kind in _KINDS], dtype=np.int8)
 
 
 def _overwrite(rng: np.random.Generator, rows: Rows, strike: npt.NDArray[np.int8]) -> None:
@@ -168,11 +140,8 @@ def _overwrite(rng: np.random.Generator, rows: Rows, strike: npt.NDArray[np.int8
     at = struck("single_precision")
     value[at] = value[at].astype(np.float32)
     at = struck("quoted_text")
-    rows.text[at] = rng.integers(len(PLAIN_TEXTS), len(PLAIN_TEXTS) + len(QUOTED_TEXTS), len(at))
+    rows.text[at] = rng.integers(len(items.RHYTHM_TEXTS), len(TEXTS) - len(REMARKS), len(at))
     rows.kind[:] = np.where(np.isin(strike, _COPIED), rows.kind, np.maximum(rows.kind, strike))
-
-
-_COPIED = [CODE["identical_duplicate"], CODE["conflicting_value"]]
 
 
 def _copies(rng: np.random.Generator, rows: Rows, strike: npt.NDArray[np.int8], kind: str) -> Rows:

@@ -36,6 +36,10 @@ ITEMS = (
     Item(220181, "Non Invasive Blood Pressure mean", "NBPm", _VITAL, "mmHg", "Numeric", ""),
     Item(223761, "Temperature Fahrenheit", "Temperature F", _VITAL, "°F", "Numeric", "temp"),
     Item(223762, "Temperature Celsius", "Temperature C", _VITAL, "°C", "Numeric", "temp"),
+    Item(225309, "ART BP Systolic", "ART BP Systolic", _VITAL, "mmHg", "Numeric", "sbp"),
+    Item(225310, "ART BP Diastolic", "ART BP Diastolic", _VITAL, "mmHg", "Numeric", "dbp"),
+    Item(225312, "ART BP Mean", "ART BP Mean", _VITAL, "mmHg", "Numeric", ""),
+    Item(224690, "Respiratory Rate (Total)", "Respiratory Rate (Total)", _BREATH, "insp/min", "Numeric", "rr"),
     Item(220048, "Heart Rhythm", "Heart Rhythm", _VITAL, None, "Text", ""),
     Item(220046, "Heart rate Alarm - High", "HR Alarm - High", _ALARM, "bpm", "Numeric", ""),
     Item(220047, "Heart Rate Alarm - Low", "HR Alarm - Low", _ALARM, "bpm", "Numeric", ""),
@@ -44,12 +48,23 @@ ITEMS = (
 )
 
 HR, RR, SPO2, ART_S, ART_D, ART_M, CUFF_S, CUFF_D, CUFF_M, TEMP_F, TEMP_C = range(11)
-RHYTHM, ALARM_HIGH, ALARM_LOW, GCS, FIO2 = range(11, 16)
+SECOND_S, SECOND_D, SECOND_M, RR_TOTAL, RHYTHM, ALARM_HIGH, ALARM_LOW, GCS, FIO2 = range(11, 20)
 
 ARTERIAL = (ART_S, ART_D, ART_M)
+SECOND_LINE = (SECOND_S, SECOND_D, SECOND_M)
 CUFF = (CUFF_S, CUFF_D, CUFF_M)
+PRESSURES = (ARTERIAL, SECOND_LINE, CUFF)
+RHYTHM_TEXTS = (
+    "SR (Sinus Rhythm)",
+    "ST (Sinus Tachycardia)",
+    "SB (Sinus Bradycardia)",
+    "AF (Atrial Fibrillation)",
+    "1st AV",
+    "VPACED",
+)
+
 ITEMIDS = np.array([item.itemid for item in ITEMS])
-VITAL_OR_MEAN = [HR, RR, SPO2, *ARTERIAL, *CUFF, TEMP_F, TEMP_C]
+VITAL_OR_MEAN = [*range(RHYTHM)]
 IS_FORCED = np.isin(np.arange(len(ITEMS)), [HR, SPO2])
 IS_VITAL = np.array([item.channel != "" for item in ITEMS])
 
