@@ -1,0 +1,195 @@
+"""Certificates of an SVDD state, computed from its keys and coefficients alone.
+
+Notation, per location: g_i = r + 2 sum_j k_ij a_j with the shifted kernel k and r = rho + 1, taken in extended precision.
+For a feasible a and an exact solution a* put d = a - a* and x = ||sum d_i phi_i||. Optimality of a* gives 2 x^2 <= sum g_i d_i.
+The score 2 sum a kappa - rho of the state is then right to 4 x + kkt: its sum to 2 x everywhere, its rho to 2 x + kkt.
+
+Bound A: sum g_i d_i <= gap, so x <= sqrt(gap / 2).
+
+Bound B: let N hold every location with |g| <= gamma and every one strictly inside its box; all others (cold tokens included)
+satisfy their condition with slack gamma, so they only help. On N use the spectrum of the kernel on sum-zero vectors: along its
+strong directions |sum g_i d_i| <= b x with b^2 = sum u_k^2 / lambda_k, along the rest it is at most w D with w the norm of g
+there and D a bound on ||d|| from the boxes. So 2 x^2 <= b x + w D, minimised over where the spectrum is split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from memory.contract import Array, Certificate
+from memory.kernel import shifted_kernel
+from memory.svdd import _core
+
+_EXTENDED_ROUNDING = 2.0**-63
+_ROUNDING = 2.0**-52
+_SLACKS = tuple(10.0**power for power in range(-12, -4))
+_MOST_NEAR = 700
+
+ColdKeys = Callable[[float], Array]
+
+
+@dataclass(frozen=True)
+class LocationState:
+    """A solved state by location.
+
+    Attributes:
+        keys (n, d), mass (n,), cap (n,): distinct keys, the mass and the cap of each.
+        sigma: kernel width.
+        r: rho + 1, kept shifted so that wide kernels lose no digits.
+        cold_count: how many cold tokens there are.
+        cold: given a slack, the keys (m, d) of cold tokens whose expiry is nearer than it.
+    """
+
+    keys: Array
+    mass: Array
+    cap: Array
+    sigma: float
+    r: float
+    cold_count: int = 0
+    cold: ColdKeys = lambda _slack: np.empty((0, 0))
+
+
+def exact_gradient(state: LocationState, queries: Array) -> Array:
+    """g at queries (q, d) in extended precision, the mass restored to exactly 1: (q,)."""
+    ffi, lib = _core.ffi, _core.lib
+    keys, mass, points = (np.ascontiguousarray(v, dtype=np.float64) for v in (state.keys, state.mass, queries))
+    out = np.empty(len(points))
+    pointers = [ffi.from_buffer("double[]", v) for v in (keys, mass, points, out)]
+    lib.svdd_exact_gradient(
+        len(keys), keys.shape[1], pointers[0], pointers[1], state.sigma, len(points), pointers[2], state.r, pointers[3]
+    )
+    return out
+
+
+def certify(state: LocationState) -> Certificate:
+    """The certificate of a solved state, recomputed from keys and coefficients [MATH 1.2]."""
+    g = exact_gradient(state, state.keys)
+    scale = float(max(-shifted_kernel(state.keys, state.keys[:1], state.sigma).min(), np.ptp(g), 0.0))
+    noise = (state.keys.shape[1] + 8) * _EXTENDED_ROUNDING * scale
+    wrong = _wrong_part(state, g)
+    kkt = float(np.abs(wrong).max()) + noise
+    gap = _duality_gap(state, g)
+    distance, kind = math.sqrt((gap + 2.0 * noise) / 2.0), "A"
+    linear = _linear_distance(state, g, wrong, noise, scale)
+    if linear is not None and linear < distance:
+        distance, kind = linear, "B"
+    return Certificate(
+        kkt_residual=kkt,
+        duality_gap=gap,
+        score_bound=4.0 * distance + kkt,
+        bound_kind="B" if kind == "B" else "A",
+        mass_error=abs(math.fsum(state.mass) - 1.0),
+        rho_interval=_rho_interval(state, g),
+        score_range=_score_range(g, scale),
+    )
+
+
+def _score_range(g: Array, scale: float) -> float:
+    """Spread of the score over the keys; the kernel's own spread where all keys score the same to rounding."""
+    spread = float(np.ptp(g))
+    return spread if spread > 2.0**-40 * scale else scale
+
+
+def _wrong_part(state: LocationState, g: Array) -> Array:
+    """The part of g that violates its condition; a coefficient outside its box counts with the distance it is out."""
+    inside = (state.mass > 0.0) & (state.mass < state.cap)
+    wrong = np.where(inside, g, np.where(state.mass <= 0.0, np.minimum(g, 0.0), np.maximum(g, 0.0)))
+    outside = np.maximum(np.maximum(-state.mass, state.mass - state.cap), 0.0)
+    return np.where(outside > 0.0, np.maximum(np.abs(wrong), outside), wrong)
+
+
+def _duality_gap(state: LocationState, g: Array) -> float:
+    """q'(a - z): z fills the smallest gradients with their caps until the mass is 1."""
+    order = np.argsort(g, kind="stable")
+    before = np.concatenate([[0.0], np.cumsum(state.cap[order])[:-1]])
+    best = np.empty_like(g)
+    best[order] = np.clip(1.0 - before, 0.0, state.cap[order])
+    return max(math.fsum((state.mass - best) * g), 0.0)
+
+
+def _rho_interval(state: LocationState, g: Array) -> tuple[float, float]:
+    h = state.r - g - 1.0
+    lower = h[state.mass < state.cap]
+    upper = h[state.mass > 0.0]
+    return float(lower.max()) if len(lower) else -math.inf, float(upper.min())
+
+
+def _linear_distance(state: LocationState, g: Array, wrong: Array, noise: float, scale: float) -> float | None:
+    """Bound B's x, at the first slack for which it applies; None where it never does."""
+    inside = (state.mass > 0.0) & (state.mass < state.cap)
+    if scale == 0.0:
+        return 0.0
+    for slack in _SLACKS:
+        gamma = slack * scale
+        near = inside | (np.abs(g) <= gamma)
+        near_cold = _near_cold(state, state.cold(gamma), gamma)
+        if not near.any() or near.sum() + len(near_cold[0]) > _MOST_NEAR:
+            return None
+        distance = _distance_on(state, near, near_cold, wrong, gamma, noise)
+        if distance is not None:
+            return distance
+    return None
+
+
+def _near_cold(state: LocationState, cold: Array, gamma: float) -> tuple[Array, Array]:
+    """Cold keys that are not clear of their condition by gamma, with their violation."""
+    if not len(cold):
+        return np.empty((0, state.keys.shape[1])), np.empty(0)
+    g = exact_gradient(state, cold)
+    close = g <= gamma
+    return cold[close], np.minimum(g[close], 0.0)
+
+
+def _distance_on(
+    state: LocationState, near: Array, near_cold: tuple[Array, Array], wrong: Array, gamma: float, noise: float
+) -> float | None:
+    keys = np.concatenate([state.keys[near], near_cold[0]])
+    violation = np.concatenate([wrong[near], near_cold[1]])
+    cold_room = np.full(len(near_cold[0]), 1.0)
+    room = np.concatenate([np.minimum(np.maximum(state.mass, state.cap - state.mass)[near], 1.0), cold_room])
+    reach = _reach(state, keys[:1], near)
+    largest = float(np.abs(violation).max()) + noise
+    if len(keys) == 1:
+        return 0.0 if gamma >= largest else None
+    values, vectors, error = _sum_zero_spectrum(keys, state.sigma)
+    parts = np.abs(vectors.T @ violation) + noise * math.sqrt(len(keys))
+    room_norm = min(float(np.linalg.norm(room)), 2.0)
+    best: float | None = None
+    for strong, weak in _splits(values - error, parts):
+        # The weak directions also enter the strong ones' energy through the error of the computed spectrum.
+        drag = weak + strong * math.sqrt(2.0 * error) if weak else 0.0
+        if gamma < strong * reach + drag + largest:
+            continue
+        distance = (strong + math.sqrt(strong**2 + 8.0 * drag * room_norm)) / 4.0
+        best = distance if best is None else min(best, distance)
+    return best
+
+
+def _reach(state: LocationState, reference: Array, near: Array) -> float:
+    """Largest feature distance from the reference to a location outside N; cold keys may lie anywhere."""
+    outside = state.keys[~near]
+    farthest = -float(shifted_kernel(outside, reference, state.sigma).min()) if len(outside) else 0.0
+    return math.sqrt(2.0 * (1.0 if state.cold_count else farthest))
+
+
+def _sum_zero_spectrum(keys: Array, sigma: float) -> tuple[Array, Array, float]:
+    """Eigenvalues (ascending) and vectors of the kernel on sum-zero vectors, with a bound on the matrix error."""
+    n = len(keys)
+    centre = np.eye(n) - 1.0 / n
+    basis = np.linalg.qr(centre[:, : n - 1])[0]
+    projected = basis.T @ shifted_kernel(keys, keys, sigma) @ basis
+    values, vectors = np.linalg.eigh((projected + projected.T) / 2.0)
+    return values, basis @ vectors, (4.0 * n + 16.0) * _ROUNDING * float(max(values[-1], 0.0))
+
+
+def _splits(values: Array, parts: Array) -> Iterator[tuple[float, float]]:
+    """(b, w) for every split of the spectrum into weak (first) and strong directions."""
+    for first in range(len(values) + 1):
+        strong = values[first:]
+        if len(strong) and strong[0] <= 0.0:
+            continue
+        yield float(np.sqrt(np.sum(parts[first:] ** 2 / strong))), float(np.linalg.norm(parts[:first]))
