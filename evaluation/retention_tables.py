@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from evaluation import published
-from evaluation.bootstrap import Interval, mean_bootstrap, paired_bootstrap
+from evaluation.bootstrap import Interval, mean_bootstrap
 from evaluation.retention import LABELS, RetentionProtocol
 
 Floats = NDArray[np.float64]
@@ -73,19 +73,20 @@ def contrast_rows(
     rows: list[Row] = []
     for channel in channels:
         cell = _cell(scores, protocol, channel, "all")
-        for (left, right), (unit, groups) in _pairs(cell):
-            a, b = (cell.retention[protocol.policies.index(side)] for side in (left, right))
-            found = paired_bootstrap(a, b, groups, draws, seed)
-            row: Row = {"protocol": protocol.name, "channel": channel, "left": left, "right": right, "unit": unit}
-            row |= {"mean": found.mean, "low": found.low, "high": found.high, "groups": found.groups}
-            rows.append(row | {"reason": _reason(channel, "all", unmeasured, found)})
+        by_policy = dict(zip(protocol.policies, cell.retention, strict=True))
+        differences = np.stack([by_policy[left] - by_policy[right] for left, right in CONTRASTS])
+        units = {"stay": None, "patient": cell.patients}
+        found = {unit: mean_bootstrap(differences, groups, draws, seed) for unit, groups in units.items()}
+        for index, (left, right) in enumerate(CONTRASTS):
+            for unit, intervals in found.items():
+                row: Row = {"protocol": protocol.name, "channel": channel, "left": left, "right": right, "unit": unit}
+                rows.append(row | _difference(channel, unmeasured, intervals[index]))
     return rows
 
 
-def _pairs(cell: _Cell) -> Iterator[tuple[tuple[str, str], tuple[str, ArrayLike | None]]]:
-    for pair in CONTRASTS:
-        yield pair, ("stay", None)
-        yield pair, ("patient", cell.patients)
+def _difference(channel: str, unmeasured: Collection[str], found: Interval) -> Row:
+    row: Row = {"mean": found.mean, "low": found.low, "high": found.high, "groups": found.groups}
+    return row | {"reason": _reason(channel, "all", unmeasured, found)}
 
 
 def _cell(scores: pl.DataFrame, protocol: RetentionProtocol, channel: str, events: str) -> _Cell:
