@@ -42,7 +42,9 @@ class Tampered:
     copies_load: bool | None
 
 
-def run_tamper(trials: int, seed: int, memory: type[SVDDMemory], progress: Callable[[int], None] | None = None) -> Row:
+def run_tamper(
+    trials: int, seed: int, memory: type[SVDDMemory] = SVDDMemory, progress: Callable[[int], None] | None = None
+) -> Row:
     """Tamper with `trials` states over several regimes and return the audit row `tamper`."""
     results = []
     for number in range(trials):

@@ -118,8 +118,7 @@ def _attempt(number: int, built: str, truth: Truth, factory: type[SVDDMemory]) -
 
 def _measure(built: str, truth: Truth, factory: type[SVDDMemory]) -> Measured:
     case = truth.case
-    memory = factory(case.C, case.sigma)
-    (memory.fit if built == "fit" else memory.admit_many)(case.keys)
+    memory = _built(built, case, factory)
     admitted = relative_error(truth.before, memory.score(case.keys), truth.before_scale)
     decay = _decayed_error(memory, truth)
     active = bool(set(case.removed) & {int(i) for i in [*memory.margin, *memory.bound]})
@@ -146,6 +145,15 @@ def _measure(built: str, truth: Truth, factory: type[SVDDMemory]) -> Measured:
         delete_seconds=seconds,
         fit_seconds=fit_seconds,
     )
+
+
+def _built(built: str, case: Case, factory: type[SVDDMemory]) -> SVDDMemory:
+    memory = factory(case.C, case.sigma)
+    if built == "fit":
+        return memory.fit(case.keys)
+    for key in case.keys:
+        memory.admit(key)
+    return memory
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
