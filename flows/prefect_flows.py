@@ -23,7 +23,7 @@ from flows.errors import FlowError, PartlyDone, StepFailed, TransientFault, data
 from flows.progress import current_progress
 from flows.run.layout import RunLayout
 from flows.settings import Settings
-from flows.steps import cohort, evaluate, report
+from flows.steps import cohort, evaluate, report, stream, summarise
 from flows.steps.opened import opened_settings
 
 
@@ -65,10 +65,17 @@ def evaluate_task(run: str, bucket: int) -> int:
     return hours
 
 
+@task(name="stream", **_OPTIONS)
+def stream_task(run: str, bucket: int) -> int:
+    """Stream one bucket of patients through their memories; returns its number of stay-hours."""
+    hours: int = _guarded(f"stream bucket {bucket}", stream.stream_bucket, run, bucket)
+    return hours
+
+
 @task(name="summarise", **_OPTIONS)
 def summarise_task(run: str) -> None:
     """Put the buckets together into the result tables."""
-    _guarded("evaluate", evaluate.summarise, run)
+    _guarded("evaluate", summarise.summarise, run)
 
 
 @task(name="report", **_OPTIONS)
@@ -79,9 +86,11 @@ def report_task(run: str) -> None:
 
 @flow(name="study", persist_result=False, validate_parameters=False, log_prints=False)
 def study(run: str) -> None:
-    """Cohort, evaluation by bucket, summary, report, for a run directory whose manifest is in place."""
+    """Cohort, evaluation and streaming by bucket, summary, report, for a run directory whose manifest is in place."""
     buckets = cohort_task(run)
     _each_bucket("evaluate", evaluate_task, run, buckets)
+    if opened_settings(RunLayout(Path(run))).memories:
+        _each_bucket("stream", stream_task, run, buckets)
     summarise_task(run)
     report_task(run)
 

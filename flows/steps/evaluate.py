@@ -1,26 +1,27 @@
-"""The evaluation step: one bucket of patients at a time, then the result tables."""
+"""The evaluation step: what every policy keeps, one bucket of patients at a time."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from threadpoolctl import threadpool_limits
 
 from evaluation.policies import FixedContext
-from evaluation.retention import COMPOSITE, EVENT_CHANNELS, LABELS, evaluate_stays, stays_from_bucket
-from evaluation.retention_tables import contrast_rows, retention_rows
+from evaluation.retention import (
+    COMPOSITE,
+    LABELS,
+    RetentionProtocol,
+    StayTokens,
+    evaluate_stays,
+    stays_from_bucket,
+)
 from flows.run.layout import RunLayout, bucket_name
-from flows.run.manifest import recorded_step, step_is_done
-from flows.run.publish import publish_directory, write_json, written_whole
+from flows.run.manifest import step_is_done
+from flows.run.publish import written_whole
 from flows.settings import Settings
 from flows.steps.opened import opened_manifest
-
-SCHEMA_VERSION = 1
 
 
 def measured_channels(settings: Settings) -> tuple[str, ...]:
@@ -28,24 +29,32 @@ def measured_channels(settings: Settings) -> tuple[str, ...]:
     return LABELS if settings.held_out is None else (COMPOSITE, settings.held_out)
 
 
-def measure_bucket(layout: RunLayout, settings: Settings, bucket: int) -> int:
-    """Write one bucket's counts and retained sets, unless they are there already; returns its stay-hours.
+def read_bucket(layout: RunLayout, bucket: int) -> tuple[pl.DataFrame, list[StayTokens]]:
+    """The hourly tokens of one bucket as a frame and as stays."""
+    hourly = pl.read_parquet(layout.cohort / "hourly" / bucket_name(bucket) / "*.parquet")
+    return hourly, stays_from_bucket(hourly, pl.read_parquet(layout.cohort / "stays.parquet"))
 
-    Both files are renamed into place, the counts last: counts without retained sets cannot be left behind by a kill.
-    """
-    scores, retained = _parts(layout, bucket)
-    tokens = layout.cohort / "hourly" / bucket_name(bucket)
-    hourly = pl.read_parquet(tokens / "*.parquet")
-    if step_is_done(layout, opened_manifest(layout), "evaluate") or (scores.exists() and retained.exists()):
-        return hourly.height
-    stays = stays_from_bucket(hourly, pl.read_parquet(layout.cohort / "stays.parquet"))
+
+def measure_bucket(layout: RunLayout, settings: Settings, bucket: int) -> int:
+    """Write one bucket's counts and retained sets, unless they are there already; returns its stay-hours."""
+    hourly, stays = read_bucket(layout, bucket)
+    counts, _ = parts(layout, "evaluate", bucket)
+    if not step_is_done(layout, opened_manifest(layout), "evaluate") and not counts.exists():
+        measure_stays(layout, settings, stays, protocol(settings), "evaluate", bucket)
+    return hourly.height
+
+
+def measure_stays(
+    layout: RunLayout, settings: Settings, stays: Sequence[StayTokens], rule: RetentionProtocol, step: str, bucket: int
+) -> None:
+    """Write the counts and retained sets of some stays under one protocol, the counts last: they stand for both."""
     # One thread, since a sum's last bits depend on how the library splits it.
     with threadpool_limits(limits=1):
-        frames = evaluate_stays(stays, protocol(settings), measured_channels(settings))
-    for path, frame in ((retained, frames.retained), (scores, frames.scores)):
+        frames = evaluate_stays(stays, rule, measured_channels(settings))
+    counts, retained = parts(layout, step, bucket)
+    for path, frame in ((retained, frames.retained), (counts, frames.scores)):
         with written_whole(path) as beside:
             frame.write_parquet(beside, compression="zstd", statistics=False)
-    return hourly.height
 
 
 def protocol(settings: Settings) -> FixedContext:
@@ -53,56 +62,7 @@ def protocol(settings: Settings) -> FixedContext:
     return FixedContext(nu=settings.nu, sigma=settings.sigma, threshold=settings.support_threshold)
 
 
-def summarise(layout: RunLayout, settings: Settings) -> None:
-    """Put all buckets together into RUN/results and publish the retained sets as RUN/retained."""
-    manifest = opened_manifest(layout)
-    if step_is_done(layout, manifest, "evaluate"):
-        return
-    buckets: Sequence[int] = manifest.steps["cohort"]["buckets"]
-    parts = [_parts(layout, bucket) for bucket in buckets]
-    with recorded_step(layout, "evaluate", [layout.results, layout.retained]) as facts:
-        scores = pl.concat([pl.read_parquet(counts) for counts, _ in parts]).sort("stay_id", "channel", "policy")
-        _write_tables(layout, settings, scores)
-        _gather_retained(layout, [retained for _, retained in parts])
-        publish_directory(layout.generation("results"), layout.results)
-        publish_directory(layout.generation("retained"), layout.retained)
-        facts.update(buckets=len(buckets))
-    shutil.rmtree(layout.generation("evaluate"), ignore_errors=True)
-
-
-def _write_tables(layout: RunLayout, settings: Settings, scores: pl.DataFrame) -> None:
-    generation = layout.generation("results")
-    shutil.rmtree(generation, ignore_errors=True)
-    channels = measured_channels(settings)
-    options: dict[str, Any] = {
-        "unmeasured": _never_measured(layout),
-        "draws": settings.bootstrap_draws,
-        "seed": settings.bootstrap_seed,
-    }
-    with threadpool_limits(limits=1):
-        tables = {
-            "retention": retention_rows(scores, protocol(settings), channels, **options),
-            "contrasts": contrast_rows(scores, protocol(settings), channels, **options),
-        }
-    for name, rows in tables.items():
-        write_json(generation / f"{name}.json", {"schema_version": SCHEMA_VERSION, "rows": rows})
-
-
-def _gather_retained(layout: RunLayout, parts: Sequence[Path]) -> None:
-    """Copy rather than move, so that a kill before the record keeps every finished bucket."""
-    generation = layout.generation("retained")
-    shutil.rmtree(generation, ignore_errors=True)
-    generation.mkdir(parents=True)
-    for part in parts:
-        shutil.copyfile(part, generation / part.name.removeprefix("retained-"))
-
-
-def _never_measured(layout: RunLayout) -> list[str]:
-    coverage = json.loads((layout.cohort / "coverage.json").read_text(encoding="utf-8"))
-    rows = coverage["rows"] if isinstance(coverage, dict) else coverage
-    return [row["channel"] for row in rows if row["channel"] in EVENT_CHANNELS and not row["measured_hours"]]
-
-
-def _parts(layout: RunLayout, bucket: int) -> tuple[Path, Path]:
-    generation = layout.generation("evaluate")
+def parts(layout: RunLayout, step: str, bucket: int) -> tuple[Path, Path]:
+    """Where one bucket's counts and retained sets wait to be put together."""
+    generation = layout.generation(step)
     return generation / f"counts-{bucket_name(bucket)}.parquet", generation / f"retained-{bucket_name(bucket)}.parquet"
