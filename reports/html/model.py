@@ -1,7 +1,7 @@
 """What a report is made from: frozen records built from one plain, JSON-like mapping.
 
-Every record keeps only the fields named here. A field that is not named is dropped on entry, so an identifier that travels
-along with a result row cannot reach the page.
+Every record keeps only the fields named here. A field that is not named is dropped on entry, so an identifier that
+travels along with a result row cannot reach the page.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class CoverageRow:
 
 @dataclass(frozen=True)
 class RetentionRow:
-    """What one policy kept of one kind of event hour; every fraction is between 0 and 1, `budget` is hours kept / hours."""
+    """What one policy kept of one kind of event hour; fractions of 1, `budget` is hours kept over hours."""
 
     protocol: str
     channel: str
@@ -101,7 +101,7 @@ class ContrastRow:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One published figure; `right` turns it into policy minus right, `unit` says what was resampled, `groups` how many."""
+    """One published figure; with `right` it is policy minus right, resampled over `groups` of `unit`."""
 
     source: str
     cohort: str

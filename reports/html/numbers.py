@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from reports.html.model import Hidden, OptionalCount, Value
@@ -25,11 +26,12 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Cell:
-    """One printed number: its text, its kind, and the reason where it is hidden or not defined."""
+    """One printed number: its text, its kind, the reason where it is hidden or not defined, and blanks after it."""
 
     text: str
     kind: Kind
     note: str = ""
+    pad: str = ""
 
 
 def count(value: OptionalCount, kind: Kind, reason: str = "not reported by the run") -> Cell:
@@ -42,9 +44,20 @@ def fraction(value: Value, kind: Kind, reason: str = "not reported by the run", 
     return _cell(value, kind, reason, "{:+.3f}" if signed else "{:.3f}")
 
 
+def as_published(value: float | None, reason: str, *, signed: bool = False) -> Cell:
+    """Print a published figure with two to four decimals, padded with figure spaces so that points align."""
+    whole = _cell(value, Kind.PUBLISHED, reason, "{:+.4f}" if signed else "{:.4f}")
+    if whole.kind is Kind.UNDEFINED:
+        return whole
+    digits = whole.text.rstrip("0").ljust(whole.text.index(".") + 3, "0")
+    return replace(whole, text=digits, pad="\u2007" * (len(whole.text) - len(digits)))
+
+
 def percent(value: Value, kind: Kind, reason: str = "not reported by the run") -> Cell:
     """Print a fraction as a percentage with one decimal."""
-    return _cell(None if value is None else value if isinstance(value, Hidden) else 100 * value, kind, reason, "{:.1f} %")
+    return _cell(
+        None if value is None else value if isinstance(value, Hidden) else 100 * value, kind, reason, "{:.1f}\u00a0%"
+    )
 
 
 def scientific(value: Value, kind: Kind, reason: str = "not reported by the run") -> Cell:
@@ -69,9 +82,9 @@ def plain(text: object) -> str:
 def _cell(value: int | float | Hidden | None, kind: Kind, reason: str, pattern: str) -> Cell:
     if isinstance(value, Hidden):
         return Cell("hidden", Kind.HIDDEN, HIDDEN_NOTE)
-    if value is None or value != value or value in {float("inf"), float("-inf")}:
+    if value is None or not math.isfinite(value):
         return Cell("not defined", Kind.UNDEFINED, reason)
     text = pattern.format(value)
-    if float(text.replace(",", "").replace("%", "")) == 0:
+    if not re.search("[1-9]", text):
         text = text.lstrip("+-")
     return Cell(text.replace("-", "−"), kind)

@@ -9,47 +9,59 @@ from collections.abc import Mapping
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
-from reports.html import figures, view, words
+from reports.html import figures, forests, opening, provenance, shared, tables, words
 from reports.html.model import ReportError, Study, read_study
 from reports.html.numbers import plain
 from reports.html.suppression import suppress
 
+_TEMPLATES = PackageLoader("reports.html", "templates")
 _DIGEST = re.compile(r"[0-9a-f]{40,64}")
 
 
 def render_report(study: Mapping[str, Any]) -> str:
     """Render the report of one study.
 
-    study: the mapping documented by `reports.html.model.Study`; it is not changed. Returns the text of the file. It names no
-    time of day and no absolute path, loads nothing (its content security policy forbids it) and runs no script. Counts of 1 to
-    10 are withheld with what would reveal them unless `show_records` is set.
-    Raises ReportError, one line, when the input cannot be shown. It does not write a file and does not judge the results.
+    study: the mapping documented by `reports.html.model.Study`; it is not changed. Returns the text of the file. It
+    names no time of day and no absolute path, loads nothing (its content security policy forbids it) and runs no
+    script. Counts of 1 to 10 are withheld with what would reveal them unless `show_records` is set.
+    Raises ReportError, one line, when the input cannot be shown. It does not write a file and does not judge results.
     """
     record = suppress(read_study(study))
     environment = _environment()
     style = _style(environment)
     page = environment.get_template("report.html.j2").render(
-        study=record, view=view, words=words, figures=figures, kind=view.kind_of(record).value, style=Markup(style),
-        style_hash=_policy_hash(style), title=plain(record.title), queries=_queries(record), plain=plain,
+        study=record,
+        title=plain(record.title),
+        queries=_queries(record),
+        style=style,
+        style_hash=_policy_hash(style),
+        protocols=shared.protocols(record),
+        plain=plain,
+        words=words,
+        opening=opening,
+        figures=figures,
+        forests=forests,
+        tables=tables,
+        provenance=provenance,
     )
-    return "\n".join(line.rstrip() for line in page.splitlines() if line.strip()) + "\n"
+    return "\n".join(line.rstrip() for line in page.split("\n") if line.strip()) + "\n"
 
 
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("reports.html", "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    return Environment(
+        loader=_TEMPLATES,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters["drawing"] = Markup
-    return environment
 
 
 def _style(environment: Environment) -> str:
     """The style sheet exactly as it stands on the page: its hash is the only thing the policy lets in."""
-    assert environment.loader is not None
-    text, _, _ = environment.loader.get_source(environment, "report.css")
-    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
+    text, _, _ = _TEMPLATES.get_source(environment, "report.css")
+    return "\n".join(line.rstrip() for line in text.split("\n") if line.strip())
 
 
 def _policy_hash(style: str) -> str:
@@ -60,5 +72,8 @@ def _queries(study: Study) -> list[tuple[str, str]]:
     """Query files with their digests; anything that is not a digest is refused rather than printed."""
     for digest in study.queries.values():
         if not _DIGEST.fullmatch(digest):
-            raise ReportError("report input: queries: a value is not a lower-case hexadecimal digest; render the report from the run's manifest")
+            raise ReportError(
+                "report input: queries: a value is not a lower-case hexadecimal digest; "
+                "render the report from the run's manifest"
+            )
     return [(plain(name), digest) for name, digest in sorted(study.queries.items())]

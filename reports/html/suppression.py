@@ -4,12 +4,12 @@ A count of 1 to 10 is replaced by `HIDDEN` before anything is drawn, so no templ
 Besides the count itself go
 
 * complements: where a total and its parts are both shown, a part is withheld when the rest of the total is 1 to 10;
-* sums: where exactly the withheld cells could be solved from the shown ones, the smallest shown cell is withheld as well;
+* sums: where the withheld cells could be solved from the shown ones, the smallest shown cell is withheld as well;
 * percentages, estimates and interval ends computed on 1 to 10 stays or patients.
 
-No smallest or largest value of a single stay is ever part of the input. Zero is shown: it names nobody. Differences between
-the number of stays and the number of patients are shown, as published tables do. Audit trials are synthetic and are not counts
-of anybody.
+No smallest or largest value of a single stay is ever part of the input. Zero is shown: it names nobody. Differences
+between the number of stays and the number of patients are shown, as published tables do. Audit trials are synthetic
+and are not counts of anybody.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def is_small(count: int) -> bool:
 def hide_in_total(total: int, parts: Mapping[str, int], *, last: str | None = None) -> frozenset[str]:
     """Return the parts of `total` to withhold, given that `total` itself is shown and is the sum of the parts.
 
-    Cells of 1 to 10 go first. While the withheld cells can be solved from the rest (one cell alone, or several that must all
-    be 1), the smallest shown non-zero cell goes too; `last` (the remainder that readers need most) is taken only when nothing
-    else is left. All withheld cells look alike, so a reader cannot tell which were small.
+    Cells of 1 to 10 go first. While the withheld cells can be solved from the rest (one cell alone, or several that
+    must all be 1), the smallest shown non-zero cell goes too; `last` (the remainder that readers need most) is taken
+    only when nothing else is left. All withheld cells look alike, so a reader cannot tell which were small.
     """
     if is_small(total):
         return frozenset(name for name, count in parts.items() if count)
@@ -57,8 +57,8 @@ def hide_in_total(total: int, parts: Mapping[str, int], *, last: str | None = No
 def hide_in_chain(counts: Sequence[tuple[int, Sequence[int]]]) -> tuple[bool, ...]:
     """Say which of several nested counts to withhold.
 
-    counts: per count its size and the positions of earlier counts that it is a subset of. A count is withheld when it is 1
-    to 10 or when it leaves 1 to 10 of an earlier count that is shown.
+    counts: per count its size and the positions of earlier counts that it is a subset of. A count is withheld when it
+    is 1 to 10 or when it leaves 1 to 10 of an earlier count that is shown.
     """
     hidden: list[bool] = []
     for size, supersets in counts:
@@ -70,7 +70,8 @@ def hide_in_chain(counts: Sequence[tuple[int, Sequence[int]]]) -> tuple[bool, ..
 def hide_in_table(total: int, first: int, second: int, both: int) -> frozenset[str]:
     """Return which of "first", "second" and "both" to withhold of two overlapping properties of `total` things.
 
-    The four inner cells (both, only first, only second, neither) and the margins must all be 0 or above 10 to be worked out.
+    The four inner cells (both, only first, only second, neither) and the margins can be worked out only where they are
+    0 or above 10.
     """
     if is_small(total):
         return frozenset({"first", "second", "both"})
@@ -82,11 +83,13 @@ def hide_in_table(total: int, first: int, second: int, both: int) -> frozenset[s
 
 
 def suppress(study: Study) -> Study:
-    """Return the study with every small count, and what would reveal it, replaced by HIDDEN; unchanged with show_records."""
+    """Replace every small count, and what would reveal it, by HIDDEN; with show_records nothing is replaced."""
     if study.show_records:
         return study
     coverage = tuple(_coverage(row, study.attrition["stays"].source) for row in study.coverage)
-    filled = frozenset(row.channel for row in coverage if Hidden in map(type, (row.event_hours, row.measured_event_hours)))
+    filled = frozenset(
+        row.channel for row in coverage if Hidden in map(type, (row.event_hours, row.measured_event_hours))
+    )
     counts = _Family.of(study)
     return replace(
         study,
@@ -128,8 +131,12 @@ def _coverage(row: CoverageRow, stays: Count) -> CoverageRow:
         measured_hours=HIDDEN if "first" in hidden else row.measured_hours,
         measured_share=HIDDEN if "first" in hidden else row.measured_share,
         event_hours=HIDDEN if "second" in hidden and row.event_hours is not None else row.event_hours,
-        measured_event_hours=HIDDEN if "both" in hidden and row.measured_event_hours is not None else row.measured_event_hours,
-        stays_without=HIDDEN if is_small(without) or (without and is_small(_size(stays) - without)) else row.stays_without,
+        measured_event_hours=HIDDEN
+        if "both" in hidden and row.measured_event_hours is not None
+        else row.measured_event_hours,
+        stays_without=HIDDEN
+        if is_small(without) or (without and is_small(_size(stays) - without))
+        else row.stays_without,
     )
 
 
@@ -151,7 +158,10 @@ class _Family:
         for unit in ("stay", "patient"):
             sizes = _group_sizes(study, unit)
             keys = sorted(sizes, key=_breadth)
-            chain = [(sizes[key], [i for i, other in enumerate(keys[:n]) if _contains(other, key)]) for n, key in enumerate(keys)]
+            chain = [
+                (sizes[key], [i for i, other in enumerate(keys[:n]) if _contains(other, key)])
+                for n, key in enumerate(keys)
+            ]
             hidden |= {key for key, gone in zip(keys, hide_in_chain(chain), strict=True) if gone}
             small |= {key for key in keys if is_small(sizes[key])}
         return cls(frozenset(small), frozenset(hidden))
@@ -163,7 +173,9 @@ def _group_sizes(study: Study, unit: str) -> dict[_Key, int]:
     level = study.attrition.get("stays" if unit == "stay" else "patients")
     if level is not None:
         sizes[(unit, "", "cohort", "all")] = _size(level.used)
-        if "" in hide_in_total(_size(level.source), {"": _size(level.used), **{k: _size(v) for k, v in level.left_out.items()}}, last=""):
+        if "" in hide_in_total(
+            _size(level.source), {"": _size(level.used), **{k: _size(v) for k, v in level.left_out.items()}}, last=""
+        ):
             del sizes[(unit, "", "cohort", "all")]
     if study.streaming is not None:
         held = study.streaming.stays if unit == "stay" else study.streaming.patients
@@ -196,7 +208,9 @@ def _retention(row: RetentionRow, counts: _Family, filled: Iterable[str]) -> Ret
     )
     if not any(key in counts.small for key in keys.values()):
         return shown
-    return replace(shown, retention=HIDDEN, retrieval=HIDDEN, budget=HIDDEN, measured_share=HIDDEN, low=HIDDEN, high=HIDDEN)
+    return replace(
+        shown, retention=HIDDEN, retrieval=HIDDEN, budget=HIDDEN, measured_share=HIDDEN, low=HIDDEN, high=HIDDEN
+    )
 
 
 def _contrast(row: ContrastRow, counts: _Family) -> ContrastRow:

@@ -1,4 +1,4 @@
-"""Small pure helpers that build inline SVG; they know shapes, scales and text alternatives, and nothing about studies."""
+"""Pure helpers that build inline SVG: shapes, scales and text alternatives; they know nothing about studies."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def arrow(parent: Element, points: Sequence[tuple[float, float]], css: str) -> N
     (x0, y0), (x, y) = points[-2:]
     down = abs(y - y0) > abs(x - x0)
     head = [(x, y), (x - 4, y - 6), (x + 4, y - 6)] if down else [(x, y), (x - 6, y - 4), (x - 6, y + 4)]
-    SubElement(parent, "path", {"d": "M" + " L".join(f"{px(a)} {px(b)}" for a, b in head) + " Z", "class": f"{css} head"})
+    SubElement(
+        parent, "path", {"d": "M" + " L".join(f"{px(a)} {px(b)}" for a, b in head) + " Z", "class": f"{css} head"}
+    )
 
 
 def marker(parent: Element, shape: str, x: float, y: float, size: float, css: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from reports.html.model import LevelName
+from reports.html.numbers import plain
 
 CHANNELS = {
     "composite": "Any of the vitals (composite)",
@@ -26,11 +29,14 @@ SHORT_CHANNELS = {
 
 POLICIES = {
     "svdd": "keeps the support set of a support-vector description of the stay",
-    "density": "keeps the hours most like all others, the most redundant ones",
     "least-dense": "keeps the hours least like all others; no optimisation, the first baseline a sceptic asks for",
+    "density": "keeps the hours most like all others, the most redundant ones",
     "recency": "keeps the last hours",
     "random": "keeps hours drawn by chance",
 }
+
+CHANNEL_ORDER = tuple(SHORT_CHANNELS)
+POLICY_ORDER = tuple(POLICIES)
 
 PROTOCOLS = {
     "fixed-context": "each memory sees a whole stay at once and is solved once",
@@ -46,25 +52,83 @@ LEVELS: dict[LevelName, tuple[str, str, str]] = {
 }
 
 NOT_CLAIMED = (
-    "No clinical benefit: nothing here was tested on care, outcomes or decisions, and no threshold is medical advice.",
-    "No comparison across protocols: fixed-context and streamed memories have different budgets and are never ranked together.",
-    "No replication of the published cohort: our figures come from other data; published figures are printed only to stand beside them.",
-    "No claim about hours that nobody charted: filled hours are copies of a charted hour, so figures on measured event hours are given apart.",
+    (
+        "No clinical benefit: nothing here was tested on care, outcomes or decisions, and no threshold is "
+        "medical advice."
+    ),
+    (
+        "No comparison across protocols: fixed-context and streamed memories have different budgets and "
+        "are never ranked together."
+    ),
+    (
+        "No replication of the published cohort: our figures come from other data; published figures are "
+        "printed only to stand beside them."
+    ),
+    (
+        "No claim about hours that nobody charted: filled hours are copies of a charted hour, so figures "
+        "on measured event hours are given apart."
+    ),
     "A held-out vital is not independent of the vitals a selector saw: correlated vitals stay in.",
     "The certificate speaks about the memory's own optimisation problem, not about how useful the kept hours are.",
-    "No anonymity: small counts are hidden, but this page was made from record-level data and its release is the reader's responsibility.",
+    (
+        "No anonymity: small counts are hidden, but this page was made from record-level data and its "
+        "release is the reader's responsibility."
+    ),
 )
 
 GLOSSARY = (
     ("Stay-hour (token)", "One hour of one ICU stay, with its six vital signs."),
-    ("Event hour", "An hour in which a vital crosses a declared threshold. A measured event hour is one whose vital was charted in that hour."),
-    ("Measured, filled", "A measured value was charted in its hour; a filled one was carried over from another hour of the stay, or is a median."),
-    ("Retention", "The share of a stay's event hours that a policy kept, averaged over stays with at least one event hour."),
-    ("Retrieval", "The share of event hours whose nearest kept hour is itself an event hour, averaged over the same stays."),
-    ("Budget", "The share of a stay's hours that a policy may keep. All policies of one row group have the same budget."),
+    (
+        "Event hour",
+        "An hour in which a vital crosses a declared threshold. A measured event hour is one whose "
+        "vital was charted in that hour.",
+    ),
+    (
+        "Measured, filled",
+        "A measured value was charted in its hour; a filled one was carried over from another hour of "
+        "the stay, or is a median.",
+    ),
+    (
+        "Retention",
+        "The share of a stay's event hours that a policy kept, averaged over stays with at least one event hour.",
+    ),
+    (
+        "Retrieval",
+        "The share of event hours whose nearest kept hour is itself an event hour, averaged over the same stays.",
+    ),
+    (
+        "Budget",
+        "The share of a stay's hours that a policy may keep. All policies of one row group have the same budget.",
+    ),
     ("Held-out vital", "The vital that defines the events and that no policy may see when it chooses."),
-    ("95 % interval", "The middle 95 % of the bootstrap draws. By patient: all stays of a patient are drawn together. By stay: as published."),
-    ("svdd loses, wins", "The interval of the paired difference, resampled by patient, lies wholly below or wholly above zero."),
-    ("Hidden", "A count of 1 to 10, or a number from which such a count could be worked out. Hidden numbers are in no part of this file."),
+    (
+        "95 % interval",
+        "The middle 95 % of the bootstrap draws. By patient: all stays of a patient are drawn "
+        "together. By stay: as published.",
+    ),
+    (
+        "svdd loses, wins",
+        "The interval of the paired difference, resampled by patient, lies wholly below or wholly above zero.",
+    ),
+    (
+        "Hidden",
+        "A count of 1 to 10, or a number from which such a count could be worked out. Hidden numbers "
+        "are in no part of this file.",
+    ),
     ("Not defined", "The number does not exist for this data; the reason stands below the table."),
 )
+
+
+def channel_name(channel: str) -> str:
+    """The full name of a channel; an unknown one keeps its own name."""
+    return CHANNELS.get(channel, plain(channel))
+
+
+def short_name(channel: str) -> str:
+    """The name of a channel where room is short."""
+    return SHORT_CHANNELS.get(channel, plain(channel))
+
+
+def order(names: Iterable[str], known: Sequence[str]) -> list[str]:
+    """Sort names in the known order, unknown ones last by name; duplicates count once."""
+    return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))

@@ -18,8 +18,17 @@ from typing import Any
 import websocket
 
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-port=0", "--remote-allow-origins=*",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--remote-debugging-port=0",
+    "--remote-allow-origins=*",
 )
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -51,7 +60,9 @@ class Browser:
     def __enter__(self) -> Browser:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -132,8 +143,8 @@ class Page:
         """Lay the page out for a window of this size."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
-    def media(self, medium: str = "screen", *, dark: bool = False) -> None:
-        """Emulate screen or print, light or dark."""
+    def media(self, medium: str = "", *, dark: bool = False) -> None:
+        """Emulate a colour scheme, and a medium where one is named; without one, printing uses the print styles."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", media=medium, features=scheme)
 
@@ -162,7 +173,11 @@ class Page:
 
     def pdf(self) -> bytes:
         """Print the page to A4."""
-        return base64.b64decode(self.call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, printBackground=True, preferCSSPageSize=True)["data"])
+        return base64.b64decode(
+            self.call(
+                "Page.printToPDF", paperWidth=8.27, paperHeight=11.69, printBackground=True, preferCSSPageSize=True
+            )["data"]
+        )
 
     def screenshot(self, path: Path, selector: str | None = None) -> None:
         """Write a PNG of the whole page, or of the first element that a selector finds."""

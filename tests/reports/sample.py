@@ -19,7 +19,11 @@ FIXED: dict[str, tuple[int, int, float, tuple[float, ...]]] = {
     "temp": (7, 7, 0.218, (0.403, 0.388, 0.266, 0.377, 0.329)),
 }
 INTERVALS = {"composite": 0.055, "hr": 0.094, "sbp": 0.067, "rr": 0.079, "spo2": 0.112, "temp": 0.21}
-CONTRASTS = {("composite", "least-dense"): (-0.029, 0.023), ("spo2", "least-dense"): (-0.084, 0.064), ("spo2", "density"): (0.319, 0.174)}
+CONTRASTS = {
+    ("composite", "least-dense"): (-0.029, 0.023),
+    ("spo2", "least-dense"): (-0.084, 0.064),
+    ("spo2", "density"): (0.319, 0.174),
+}
 
 
 def retention_rows(protocol: str = "fixed-context", shift: float = 0.0, budget: float = 0.3226) -> list[dict[str, Any]]:
@@ -30,11 +34,22 @@ def retention_rows(protocol: str = "fixed-context", shift: float = 0.0, budget: 
             for events in ("all", "measured"):
                 level = value + shift + (0.0 if events == "all" else 0.021 * (-1) ** len(policy))
                 half = INTERVALS[channel] * (1.0 if events == "all" else 1.2)
-                rows.append({
-                    "protocol": protocol, "channel": channel, "policy": policy, "retention": level, "retrieval": min(level + 0.068, 1.0),
-                    "budget": budget, "stays": stays, "patients": patients, "events": events, "measured_share": share,
-                    "low": max(level - half, 0.0), "high": min(level + half, 1.0),
-                })
+                rows.append(
+                    {
+                        "protocol": protocol,
+                        "channel": channel,
+                        "policy": policy,
+                        "retention": level,
+                        "retrieval": min(level + 0.068, 1.0),
+                        "budget": budget,
+                        "stays": stays,
+                        "patients": patients,
+                        "events": events,
+                        "measured_share": share,
+                        "low": max(level - half, 0.0),
+                        "high": min(level + half, 1.0),
+                    }
+                )
     empty = [row for row in rows if row["channel"] == "hr" and row["events"] == "measured" and protocol == "streamed"]
     for row in empty:
         row.update(retention=None, retrieval=None, low=None, high=None, stays=0, patients=0)
@@ -46,12 +61,23 @@ def contrast_rows(protocol: str = "fixed-context") -> list[dict[str, Any]]:
     rows = []
     for channel, (stays, patients, _, values) in FIXED.items():
         for right in ("density", "least-dense", "recency"):
-            mean, half = CONTRASTS.get((channel, right), (values[0] - values[POLICIES.index(right)], INTERVALS[channel] * 0.9))
+            mean, half = CONTRASTS.get(
+                (channel, right), (values[0] - values[POLICIES.index(right)], INTERVALS[channel] * 0.9)
+            )
             for unit, groups, wider in (("stay", stays, 1.0), ("patient", patients, 1.06)):
-                rows.append({
-                    "protocol": protocol, "channel": channel, "left": "svdd", "right": right, "unit": unit, "mean": mean,
-                    "low": mean - half * wider, "high": mean + half * wider, "groups": groups,
-                })
+                rows.append(
+                    {
+                        "protocol": protocol,
+                        "channel": channel,
+                        "left": "svdd",
+                        "right": right,
+                        "unit": unit,
+                        "mean": mean,
+                        "low": mean - half * wider,
+                        "high": mean + half * wider,
+                        "groups": groups,
+                    }
+                )
     return rows
 
 
@@ -61,8 +87,12 @@ def coverage_rows() -> list[dict[str, Any]]:
     events = {"hr": 402, "sbp": 1_104, "rr": 871, "spo2": 296, "temp": 118}
     return [
         {
-            "channel": channel, "hours": 12_273, "measured_hours": hours, "measured_share": hours / 12_273,
-            "event_hours": events.get(channel), "measured_event_hours": round(events[channel] * 0.9) if channel in events else None,
+            "channel": channel,
+            "hours": 12_273,
+            "measured_hours": hours,
+            "measured_share": hours / 12_273,
+            "event_hours": events.get(channel),
+            "measured_event_hours": round(events[channel] * 0.9) if channel in events else None,
             "stays_without": 3 if channel == "temp" else 0,
         }
         for channel, hours in measured.items()
@@ -76,9 +106,22 @@ def published_rows() -> list[dict[str, Any]]:
     common = {"source": source, "cohort": cohort, "protocol": "fixed-context"}
     composite = {"svdd": 0.80, "density": 0.05, "random": 0.34, "recency": 0.30}
     spo2 = {"svdd": 0.4644, "density": 0.2254, "recency": 0.4088, "random": 0.3326}
-    rows = [{**common, "channel": "composite", "policy": p, "value": v, "stays": 1_329, "budget": 0.33} for p, v in composite.items()]
-    rows += [{**common, "channel": "spo2", "policy": p, "value": v, "stays": 718, "budget": 0.3226} for p, v in spo2.items()]
-    difference = {"policy": "svdd", "right": "density", "unit": "stay", "value": 0.2390, "low": 0.1944, "high": 0.2835, "stays": 718, "budget": 0.3226}
+    rows = [
+        {**common, "channel": "composite", "policy": p, "value": v, "stays": 1_329, "budget": 0.33}
+        for p, v in composite.items()
+    ]
+    rows += [
+        {**common, "channel": "spo2", "policy": p, "value": v, "stays": 718, "budget": 0.3226} for p, v in spo2.items()
+    ]
+    difference = {
+        "policy": "svdd",
+        "right": "density",
+        "unit": "stay",
+        "value": 0.2390,
+        "low": 0.1944,
+        "high": 0.2835,
+        "groups": 718,
+    }
     return [*rows, {**common, "channel": "spo2", **difference}]
 
 
@@ -86,23 +129,73 @@ def audit_rows() -> list[dict[str, Any]]:
     """A few regimes of the audit, with the published rows beside them."""
     ours = {"gaussian": 3.1e-15, "hourly vitals": 8.4e-14, "forward-filled": 2.2e-12, "exact duplicates": 4.0e-13}
     rows: list[dict[str, Any]] = [
-        {"regime": name, "attempted": 300, "completed": 300, "error_median": worst / 40, "error_mean": worst / 15, "error_worst": worst,
-         "partition_match": 0.997, "decay_median": 0.083, "covered": 300} for name, worst in ours.items()
+        {
+            "regime": name,
+            "attempted": 300,
+            "completed": 300,
+            "error_median": worst / 40,
+            "error_mean": worst / 15,
+            "error_worst": worst,
+            "partition_match": 0.997,
+            "decay_median": 0.083,
+            "covered": 300,
+        }
+        for name, worst in ours.items()
     ]
-    rows.append({"regime": "gaussian", "kind": "published", "attempted": 300, "completed": 300, "error_median": 2.4e-9, "error_mean": 3.1e-5,
-                 "error_worst": 6.4e-3, "partition_match": 0.99, "decay_median": 0.083})
-    rows.append({"regime": "hourly vitals", "kind": "published", "attempted": 300, "completed": 299, "error_median": 1.6e-9, "error_mean": 5.6e-5,
-                 "error_worst": 1.1e-2, "partition_match": 0.98, "decay_median": 0.15, "failures": {"margin empty": 1}})
+    rows.append(
+        {
+            "regime": "gaussian",
+            "kind": "published",
+            "attempted": 300,
+            "completed": 300,
+            "error_median": 2.4e-9,
+            "error_mean": 3.1e-5,
+            "error_worst": 6.4e-3,
+            "partition_match": 0.99,
+            "decay_median": 0.083,
+        }
+    )
+    rows.append(
+        {
+            "regime": "hourly vitals",
+            "kind": "published",
+            "attempted": 300,
+            "completed": 299,
+            "error_median": 1.6e-9,
+            "error_mean": 5.6e-5,
+            "error_worst": 1.1e-2,
+            "partition_match": 0.98,
+            "decay_median": 0.15,
+            "failures": {"margin empty": 1},
+        }
+    )
     return rows
 
 
 def attrition() -> dict[str, Any]:
     """Three levels that add up, with small cells in two of them."""
     return {
-        "rows": {"source": 668_862, "used": 98_411, "left_out": {
-            "other items": 541_270, "stay not in the cohort": 27_911, "no numeric value": 842, "outside the plausible range": 417, "before the first hour": 8,
-            "charted after the last hour of a stay that was closed": 3}},
-        "stays": {"source": 140, "used": 68, "left_out": {"stay shorter than two days": 65, "grid shorter than 48 hours": 7, "no reading of any vital": 0}},
+        "rows": {
+            "source": 668_862,
+            "used": 98_411,
+            "left_out": {
+                "other items": 541_270,
+                "stay not in the cohort": 27_911,
+                "no numeric value": 842,
+                "outside the plausible range": 417,
+                "before the first hour": 8,
+                "charted after the last hour of a stay that was closed": 3,
+            },
+        },
+        "stays": {
+            "source": 140,
+            "used": 68,
+            "left_out": {
+                "stay shorter than two days": 65,
+                "grid shorter than 48 hours": 7,
+                "no reading of any vital": 0,
+            },
+        },
         "patients": {"source": 100, "used": 65, "left_out": {"no stay in the cohort": 35}},
     }
 
@@ -114,8 +207,22 @@ def study(*, simulated: bool = False, show_records: bool = False) -> dict[str, A
         "title": "What an exact memory keeps of an ICU stay",
         "simulated": simulated,
         "source": {"release": "MIMIC-IV demo layout (2.2)", "observed_rows": 668_862, "expected_rows": 668_862},
-        "settings": {"preset": "paper", "seed": 0, "stays": 1500, "svdd": {"nu": 0.3, "sigma": 3.0}, "bootstrap": {"draws": 10_000, "seed": 0}, "buckets": 16},
-        "versions": {"icu-stream-memory": "0.1.0", "python": "3.11.7", "duckdb": "2.0.1", "numpy": "2.3.5", "polars": "2.1.0", "torch": "2.13.0"},
+        "settings": {
+            "preset": "paper",
+            "seed": 0,
+            "stays": 1500,
+            "svdd": {"nu": 0.3, "sigma": 3.0},
+            "bootstrap": {"draws": 10_000, "seed": 0},
+            "buckets": 16,
+        },
+        "versions": {
+            "icu-stream-memory": "0.1.0",
+            "python": "3.11.7",
+            "duckdb": "2.0.1",
+            "numpy": "2.3.5",
+            "polars": "2.1.0",
+            "torch": "2.13.0",
+        },
         "queries": {name: hashlib.sha256(name.encode()).hexdigest() for name in names},
         "attrition": attrition(),
         "coverage": coverage_rows(),
@@ -123,9 +230,22 @@ def study(*, simulated: bool = False, show_records: bool = False) -> dict[str, A
         "contrasts": contrast_rows() + contrast_rows("streamed"),
         "published": published_rows(),
         "audit": audit_rows(),
-        "streaming": {"stays": 68, "patients": 65, "tokens": 12_273, "retained": 2_958, "score_bound": 3.4e-11,
-                      "capacity": "48 declared hours, nu 0.3, sigma 3", "paths": {"reserve": 8_122, "walk": 4_140, "repaired": 11}},
-        "events": {"hr": "above 130 or below 40 per minute", "sbp": "below 90 or above 200 mmHg", "rr": "above 30 or below 6 per minute",
-                   "spo2": "below 90 %", "temp": "above 38.5 or below 35 °C", "composite": "at least one of the five thresholds crossed"},
+        "streaming": {
+            "stays": 68,
+            "patients": 65,
+            "tokens": 12_273,
+            "retained": 2_958,
+            "score_bound": 3.4e-11,
+            "capacity": "48 declared hours, nu 0.3, sigma 3",
+            "paths": {"reserve": 8_122, "walk": 4_140, "repaired": 11},
+        },
+        "events": {
+            "hr": "above 130 or below 40 per minute",
+            "sbp": "below 90 or above 200 mmHg",
+            "rr": "above 30 or below 6 per minute",
+            "spo2": "below 90 %",
+            "temp": "above 38.5 or below 35 °C",
+            "composite": "at least one of the five thresholds crossed",
+        },
         "show_records": show_records,
     }
