@@ -90,8 +90,12 @@ def _distinct_hours_of_a_stay(rng: np.random.Generator, vitals: Vitals) -> Case:
 
 
 def _all_at_cap(rng: np.random.Generator, _: Vitals) -> Case:
-    """A wide kernel and an integer 1/C: the solution is a set of keys at the cap, and no key is left in between."""
-    return _two_of(rng, _gaussian_keys(rng), 1 / int(rng.integers(6, 13)), _log_uniform(rng, 20, 200))
+    """As many keys on an outer shell as the mass fills: each is at the cap, the inner keys in reserve, none between."""
+    outer = int(rng.integers(6, 13))
+    direction = rng.normal(size=(outer, CHANNELS))
+    shell = rng.uniform(3.0, 4.0, size=(outer, 1)) * direction / np.linalg.norm(direction, axis=1, keepdims=True)
+    inner = 0.2 * rng.normal(size=(24 - outer, CHANNELS))
+    return _two_of(rng, rng.permutation(np.vstack([shell, inner])), 1 / outer, _log_uniform(rng, 6, 200))
 
 
 def _mass_just_fits(rng: np.random.Generator, _: Vitals) -> Case:
