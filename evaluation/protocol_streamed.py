@@ -87,5 +87,6 @@ def active_hours(keys: Floats, *, cap: float, sigma: float) -> Iterator[Hours]:
     memory = SVDDMemory(cap, sigma)
     for hour, key in enumerate(keys):
         memory.admit(key, id=hour)
-        memory.prune()
+        if memory.ready:
+            memory.prune()
         yield np.array(sorted({*memory.margin, *memory.bound} or range(hour + 1)), dtype=np.int64)

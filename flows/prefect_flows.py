@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from prefect import Task, flow, task, unmapped
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import TaskRun
+from prefect.client.schemas.objects import State, TaskRun
 from prefect.futures import PrefectFuture, as_completed
-from prefect.states import State
-from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from prefect.tasks import exponential_backoff
 
 from flows.errors import FlowError, PartlyDone, StepFailed, TransientFault, data_free
@@ -98,7 +97,9 @@ def study(run: str) -> None:
 def run_study(layout: RunLayout, settings: Settings) -> None:
     """Run the flow against the configured server, or the temporary one that the orchestrator starts by itself."""
     workers = settings.workers or os.cpu_count() or 1
-    study.with_options(task_runner=ThreadPoolTaskRunner(max_workers=workers))(str(layout.root))
+    # Its futures are narrower than the parameter says, and the class is invariant in them.
+    runner = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner(max_workers=workers))
+    study.with_options(task_runner=runner)(str(layout.root))
 
 
 def _each_bucket(step: str, work: Task[..., int], run: str, buckets: Sequence[int]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.config import JsonDict
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -23,7 +24,7 @@ Channel = Literal["hr", "sbp", "rr", "spo2", "temp"]
 
 QUICK: dict[str, Any] = {"stays": 40, "bootstrap_draws": 1000, "simulated_patients": 80}
 
-_OPERATIONAL = {"operational": True}
+_OPERATIONAL: JsonDict = {"operational": True}
 
 
 class Settings(BaseModel):

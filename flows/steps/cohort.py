@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,13 @@ def cohort_arguments(settings: Settings) -> dict[str, Any]:
     }
 
 
+def scratch(layout: RunLayout) -> Path:
+    """Where DuckDB spills and keeps the ingested readings, until the study is finished; made where absent."""
+    place = layout.generation("scratch")
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
 def refuse_without_events(result: CohortResult, settings: Settings) -> None:
     """Raise FlowError when no hour of the cohort crosses a threshold, since retention is then not defined."""
     events = {row["channel"]: row["event_hours"] for row in result.coverage if row["event_hours"]}
@@ -49,19 +55,15 @@ def build(layout: RunLayout, settings: Settings) -> list[int]:
     manifest = opened_manifest(layout)
     if step_is_done(layout, manifest, "cohort"):
         return list(manifest.steps["cohort"]["buckets"])
-    generation, scratch = layout.generation("cohort"), layout.generation("scratch")
-    for leftover in (generation, scratch):
-        shutil.rmtree(leftover, ignore_errors=True)
-    scratch.mkdir(parents=True)
+    generation = layout.generation("cohort")
     source = find_source(Path(manifest.source["path"]))
     progress = current_progress()
     with recorded_step(layout, "cohort", [layout.cohort]) as facts:
         result = build_cohort(
-            source, generation, scratch=scratch, progress=progress.fraction, **cohort_arguments(settings)
+            source, generation, scratch=scratch(layout), progress=progress.fraction, **cohort_arguments(settings)
         )
         refuse_without_events(result, settings)
         publish_directory(generation, layout.cohort)
         facts.update(stays=result.stays, patients=result.patients, tokens=result.tokens, queries=result.queries)
         facts.update(buckets=list(result.buckets))
-    shutil.rmtree(scratch, ignore_errors=True)
     return list(result.buckets)

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from flows.run.layout import RunLayout
 from flows.run.locks import run_lock
 from flows.run.manifest import Manifest, package_versions, read_manifest, step_is_done, write_manifest
 from flows.settings import Settings, operational_names
-from flows.steps.cohort import cohort_arguments, refuse_without_events
+from flows.steps.cohort import cohort_arguments, refuse_without_events, scratch
 
 STEPS = ("cohort", "evaluate", "report")
 SIMULATED = "simulated"
@@ -94,8 +95,7 @@ def opened_run(layout: RunLayout, source: Source, settings: Settings) -> Iterato
         if not step_is_done(layout, manifest, "cohort"):
             _dry_build(source, layout, settings)
         if pending:
-            kept = {"queries": manifest.queries, "steps": manifest.steps}
-            write_manifest(layout, Manifest(wanted.settings, facts, wanted.versions, **kept))
+            write_manifest(layout, replace(wanted, queries=manifest.queries, steps=manifest.steps))
         yield pending
 
 
@@ -157,15 +157,11 @@ def _dry_build(source: Source, layout: RunLayout, settings: Settings) -> None:
     if source.chartevents.stat().st_size > _DRY_BUILD_BYTES:
         return
     trial = layout.generation("preflight")
-    shutil.rmtree(trial, ignore_errors=True)
     try:
-        scratch = trial / "scratch"
-        scratch.mkdir(parents=True)
-        result = build_cohort(source, trial / "cohort", scratch=scratch, **cohort_arguments(settings))
+        result = build_cohort(source, trial, scratch=scratch(layout), **cohort_arguments(settings))
         refuse_without_events(result, settings)
     finally:
         shutil.rmtree(trial, ignore_errors=True)
-    current_progress().close()
 
 
 def _sampled_digest(file: Path) -> str:

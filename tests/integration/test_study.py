@@ -20,7 +20,7 @@ def counted(run: Path) -> int:
 
 KILLS: dict[str, Callable[[Path], bool]] = {
     "the run was made": lambda run: (run / "manifest.json").exists(),
-    "the cohort is being built": lambda run: (run / ".generation" / "scratch").exists(),
+    "the cohort is being built": lambda run: (run / ".generation" / "cohort").exists(),
     "the cohort was published": lambda run: (run / "cohort").exists(),
     "one bucket was measured": lambda run: counted(run) >= 1,
     "half of the buckets were measured": lambda run: counted(run) >= 8,
