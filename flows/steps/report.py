@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from evaluation import published
 from flows.errors import FlowError
 from flows.run.layout import RunLayout
 from flows.run.locks import run_lock
-from flows.run.manifest import Manifest, recorded_step, step_is_done, write_manifest
+from flows.run.manifest import recorded_step, step_is_done, write_manifest
 from flows.run.publish import write_atomic
 from flows.settings import Settings, operational_names
 from flows.steps.opened import opened_manifest
@@ -45,18 +44,24 @@ def write_report(layout: RunLayout, settings: Settings) -> None:
 def report_input(layout: RunLayout, settings: Settings) -> dict[str, Any]:
     """What the report is made from: aggregates, settings, versions and digests, no path and no time of day."""
     manifest = opened_manifest(layout)
+    attrition = _read(layout.cohort / "attrition.json")
     return {
         "title": TITLE,
         "simulated": manifest.source["simulated"],
-        "source": _source(layout, manifest),
+        "source": {
+            "release": manifest.source["release"],
+            "observed_rows": attrition["rows"]["source"],
+            "expected_rows": attrition["expected"] and attrition["expected"]["rows"]["expected"],
+        },
         "settings": {name: value for name, value in manifest.settings.items() if name not in operational_names()},
         "versions": manifest.versions,
         "queries": manifest.queries,
-        "attrition": _read(layout.cohort / "attrition.json"),
-        "coverage": _rows(layout.cohort / "coverage.json"),
+        "attrition": {level: attrition[level] for level in ("rows", "stays", "patients")},
+        "coverage": _read(layout.cohort / "coverage.json"),
         "retention": _rows(layout.results / "retention.json"),
         "contrasts": _rows(layout.results / "contrasts.json"),
         "published": published_rows(),
+        "streaming": _streaming(layout),
         "not_claimed": NOT_CLAIMED,
         "show_records": settings.show_records,
     }
@@ -72,14 +77,24 @@ def published_rows() -> list[dict[str, Any]]:
     return values + differences
 
 
-def _source(layout: RunLayout, manifest: Manifest) -> Mapping[str, Any]:
-    attrition = _read(layout.cohort / "attrition.json")
-    return {"release": manifest.source["release"], "observed_rows": attrition["rows"]["source"]}
+def _streaming(layout: RunLayout) -> dict[str, Any] | None:
+    """What the memories did, in the report's words; None for a study without memories."""
+    path = layout.results / "streaming.json"
+    if not path.exists():
+        return None
+    (row,) = _rows(path)
+    paths = {name.removeprefix("path_"): count for name, count in row.items() if name.startswith("path_")}
+    return {
+        **{name: row[name] for name in ("stays", "patients", "tokens")},
+        "retained": row["active"],
+        "paths": paths,
+        "score_bound": row["bound"],
+        "capacity": f"C = 1 / (nu n0) with n0 = {row['declared_hours']} declared hours",
+    }
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    document = _read(path)
-    rows: list[dict[str, Any]] = document["rows"] if isinstance(document, dict) else document
+    rows: list[dict[str, Any]] = _read(path)["rows"]
     return rows
 
 

@@ -95,7 +95,7 @@ def _emptied(directory: Path) -> Path:
 
 
 def _never_measured(layout: RunLayout) -> list[str]:
-    rows = _read(layout.cohort / "coverage.json")["rows"]
+    rows = _read(layout.cohort / "coverage.json")
     return [row["channel"] for row in rows if row["channel"] in EVENT_CHANNELS and not row["measured_hours"]]
 
 
