@@ -19,6 +19,7 @@ from memory.svdd import SVDDMemory
 
 ONLINE = ("density", "least-dense", "recency", "random")
 UINT64 = 1 << 64
+PRUNE_EVERY = 24  # hours; certified pruning changes no active hour, so it need not follow every one
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def active_hours(keys: Floats, *, cap: float, sigma: float) -> Iterator[Hours]:
     memory = SVDDMemory(cap, sigma)
     for hour, key in enumerate(keys):
         memory.admit(key, id=hour)
-        if memory.ready:
+        if memory.ready and hour % PRUNE_EVERY == 0:
             memory.prune()
-        yield np.array(sorted({*memory.margin, *memory.bound} or range(hour + 1)), dtype=np.int64)
+        active = [*memory.margin, *memory.bound] if memory.ready else range(hour + 1)
+        yield np.array(sorted(active), dtype=np.int64)

@@ -59,8 +59,8 @@ def test_equal_sums_are_ranked_by_hour_though_their_rounding_differs():
 
 @pytest.mark.parametrize("policy", ["density", "least-dense"])
 def test_ranked_policies_equal_a_sort_of_the_definition(policy):
-    sign = -1 if policy == "density" else 1
-    order = sorted(range(len(KEYS)), key=lambda i: (sign * round(naive_sums(KEYS, 3.0)[i], 9), i))
+    sign, sums = -1 if policy == "density" else 1, naive_sums(KEYS, 3.0)
+    order = sorted(range(len(KEYS)), key=lambda i: (sign * round(sums[i], 9), i))
     assert select(policy, View(KEYS, 3.0), 23).tolist() == sorted(order[:23])
 
 

@@ -57,6 +57,12 @@ def test_the_memory_holds_the_support_of_the_hours_so_far():
         assert active.tolist() == np.flatnonzero(np.isin(member.ravel(), other.support_)).tolist()
 
 
+def test_while_the_caps_just_carry_the_mass_every_hour_is_active():
+    active = [hours.tolist() for hours in active_hours(KEYS[:7], cap=1 / 6, sigma=3.0)]
+    assert active[:6] == [list(range(hour + 1)) for hour in range(6)]
+    assert set(active[6]) <= set(range(7))
+
+
 def test_running_sums_at_every_hour_equal_the_sums_of_the_hours_so_far():
     for hour, sums in enumerate(running_sums(KEYS, 3.0)):
         squared = ((KEYS[: hour + 1, None] - KEYS[None, : hour + 1]) ** 2).sum(axis=2)
