@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import re
 from collections.abc import Callable
@@ -27,43 +29,54 @@ def listed(source: Path) -> Path:
     return source / "icu" / "icustays.csv.gz"
 
 
-def edit(file: Path, change: Callable[[list[str]], list[str]]) -> None:
-    lines = gzip.decompress(file.read_bytes()).decode().splitlines()
-    file.write_bytes(gzip.compress(("\n".join(change(lines)) + "\n").encode(), mtime=0))
+Rows = list[list[str]]
+Change = Callable[[Rows], Rows]
+
+CALM = {"220045": "80", "220050": "120", "220179": "120", "225309": "120",
+        "220051": "70", "220180": "70", "225310": "70",
+        "220210": "15", "224690": "15", "220277": "97", "223761": "98.6", "223762": "37"}  # fmt: skip
 
 
-def column(lines: list[str], name: str) -> int:
-    return lines[0].split(",").index(name)
+def edit(file: Path, change: Change) -> None:
+    rows = list(csv.reader(io.StringIO(gzip.decompress(file.read_bytes()).decode(), newline="")))
+    out = io.StringIO(newline="")
+    csv.writer(out, lineterminator="\n").writerows(change(rows))
+    file.write_bytes(gzip.compress(out.getvalue().encode(), mtime=0))
 
 
-def with_cell(name: str, value: str) -> Callable[[list[str]], list[str]]:
-    """Put a value into one column of the tenth row."""
+def with_cell(name: str, value: str) -> Change:
+    """Put a value into one column of the first row that charts a heart rate."""
 
-    def change(lines: list[str]) -> list[str]:
-        cells = lines[10].split(",")
-        cells[column(lines, name)] = value
-        return [*lines[:10], ",".join(cells), *lines[11:]]
-
-    return change
-
-
-def without_column(name: str) -> Callable[[list[str]], list[str]]:
-    def change(lines: list[str]) -> list[str]:
-        at = column(lines, name)
-        return [",".join(cell for i, cell in enumerate(line.split(",")) if i != at) for line in lines]
+    def change(rows: Rows) -> Rows:
+        row = next(row for row in rows[1:] if row[rows[0].index("itemid")] == "220045")
+        row[rows[0].index(name)] = value
+        return rows
 
     return change
 
 
-def everywhere(name: str, value: str) -> Callable[[list[str]], list[str]]:
-    def change(lines: list[str]) -> list[str]:
-        at = column(lines, name)
-        return [
-            lines[0],
-            *(",".join(value if i == at else c for i, c in enumerate(row.split(","))) for row in lines[1:]),
-        ]
+def without_column(name: str) -> Change:
+    def change(rows: Rows) -> Rows:
+        at = rows[0].index(name)
+        return [row[:at] + row[at + 1 :] for row in rows]
 
     return change
+
+
+def everywhere(name: str, value: str) -> Change:
+    def change(rows: Rows) -> Rows:
+        at = rows[0].index(name)
+        return rows[:1] + [[*row[:at], value, *row[at + 1 :]] for row in rows[1:]]
+
+    return change
+
+
+def calm(rows: Rows) -> Rows:
+    """Every vital of every hour between its thresholds."""
+    item, value = rows[0].index("itemid"), rows[0].index("valuenum")
+    for row in rows[1:]:
+        row[value] = CALM.get(row[item], row[value])
+    return rows
 
 
 SPOILS: dict[str, tuple[Spoil, str]] = {
@@ -75,7 +88,7 @@ SPOILS: dict[str, tuple[Spoil, str]] = {
     "text in valuenum": (lambda s: edit(charted(s), with_cell("valuenum", f"x{CANARY}")), "valuenum"),
     "bad timestamp": (lambda s: edit(charted(s), with_cell("charttime", f"x{CANARY}")), "charttime"),
     "no eligible stay": (lambda s: edit(listed(s), everywhere("los", "0.5")), "stay"),
-    "no event hour": (lambda s: edit(charted(s), everywhere("valuenum", "90.0")), "event hour"),
+    "no event hour": (lambda s: edit(charted(s), calm), "event hour"),
 }
 
 
