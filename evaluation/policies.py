@@ -43,7 +43,7 @@ def kernel_sums(keys: Floats, sigma: float) -> Floats:
 
     `keys` is (n, d). Sums run over distinct locations weighted by their copies, so that copies of a key tie exactly,
     and in blocks of rows, so that memory does not grow with n^2. Copies of a key count for each other, no hour for
-    itself.
+    itself. Rounded to SUM_DECIMALS.
     """
     locations, member, copies = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     step = max(1, BLOCK_CELLS // len(locations))
