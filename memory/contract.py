@@ -34,11 +34,13 @@ class Certificate:
     Attributes:
         kkt_residual: largest violation of a stationarity or box condition, in units of the kernel.
         duality_gap: q'(a - z) with z the minimiser of q'z over the feasible set.
-        score_bound: the gate score of the state is right to this, everywhere, rho taken to its nearest admissible value.
+        score_bound: the gate score, as evaluated in float64, is right to this everywhere, rho taken to its nearest admissible
+            value.
         bound_kind: "A" (square root of the gap) or "B" (linear in the residual).
         mass_error: |sum a - 1|.
         rho_interval: the values of rho that the state's coefficients allow, lower and upper end.
         score_range: spread of the score over the state's keys, against which wide kernels are judged.
+        rounding: the part of score_bound that evaluating the score in float64 adds; no part of the state's own error.
 
     Source: [SVA 3.1] for the problem; weak duality and strong convexity in feature space for the bounds.
     It says nothing about keys the state does not hold, except through the expiries of its cold tokens.
@@ -51,11 +53,13 @@ class Certificate:
     mass_error: float
     rho_interval: tuple[float, float]
     score_range: float
+    rounding: float
 
     @property
     def relative_bound(self) -> float:
-        """`score_bound` against the score's range over the keys where that range is below 1."""
-        return self.score_bound / min(self.score_range, 1.0) if self.score_range > 0.0 else self.score_bound
+        """The state's own part of `score_bound` against the score's range over the keys where that range is below 1."""
+        own = self.score_bound - self.rounding
+        return own / min(self.score_range, 1.0) if self.score_range > 0.0 else own
 
 
 @dataclass(frozen=True)

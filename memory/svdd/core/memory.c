@@ -63,6 +63,9 @@ static double expiry_of(const Svdd *s, double g) {
   return clock_now(s) + g - svdd_tolerance(s) - 0x1p-50 * (1.0 + fabs(clock_now(s)));
 }
 
+/* Whether a reserve key's distance from its condition shows above the rounding of the clock: only then can it go cold. */
+static int can_chill(const Svdd *s, double g) { return expiry_of(s, g) > clock_now(s) && g > 4.0 * svdd_tolerance(s); }
+
 /* ---- admission ---- */
 
 static int locate(Svdd *s, const double *key) {
@@ -137,7 +140,7 @@ static int examine_first(Svdd *s) {
   double g = svdd_gradient_at(s, s->scratch_key);
   s->reexamined++;
   svdd_cold_remove(s, 0);
-  if (g > 4.0 * svdd_tolerance(s)) return svdd_cold_push(s, id, expiry_of(s, g), s->scratch_key);
+  if (can_chill(s, g)) return svdd_cold_push(s, id, expiry_of(s, g), s->scratch_key);
   s->readmitted++;
   status = admit_hot(s, s->scratch_key, id);
   if (status) svdd_cold_push(s, id, -INFINITY, s->scratch_key);
@@ -342,7 +345,7 @@ int svdd_prune(Svdd *s, int *moved) {
   account(s);
   unsigned char *leaving = calloc((size_t)s->n + 1, 1);
   if (!leaving) return SVDD_NO_MEMORY;
-  for (int i = 0; i < s->n; i++) leaving[i] = s->status[i] == RESERVE && s->g[i] > 4.0 * svdd_tolerance(s);
+  for (int i = 0; i < s->n; i++) leaving[i] = s->status[i] == RESERVE && can_chill(s, s->g[i]);
   status = chill(s, leaving);
   free(leaving);
   *moved = before - s->tokens;

@@ -97,8 +97,20 @@ double svdd_worst(const Svdd *s) {
   return worst;
 }
 
+/* A lone member holds what the bound locations leave. Where 1/C is an integer that is a whole number of caps, which counting
+ * gives exactly and summing does not. */
+static void count_lone_member(Svdd *s) {
+  double left = s->full;
+  if (s->m != 1 || left != nearbyint(left)) return;
+  for (int i = 0; i < s->n; i++)
+    if (s->status[i] == BOUND) left -= s->mult[i];
+  int i = s->members[0];
+  s->a[i] = left >= s->mult[i] ? s->cap[i] : left <= 0.0 ? 0.0 : left * s->C;
+}
+
 /* Members that ended exactly on an edge of their box are no margin; rho follows its convention when none is left. */
 static int shed_edges(Svdd *s) {
+  count_lone_member(s);
   for (int p = s->m - 1; p >= 0; p--) {
     int i = s->members[p];
     if (s->a[i] > 0.0 && s->a[i] < s->cap[i]) continue;
