@@ -4,7 +4,7 @@ A count of 1 to 10 is replaced by `HIDDEN` before anything is drawn, so no templ
 Besides the count itself go
 
 * complements: where a total and its parts are both shown, a part is withheld when the rest of the total is 1 to 10;
-* sums: where the withheld cells could be solved from the shown ones, the smallest shown cell is withheld as well;
+* sums: where the withheld cells could be solved from the shown ones, another shown cell is withheld as well;
 * percentages, estimates and interval ends computed on 1 to 10 stays or patients.
 
 No smallest or largest value of a single stay is ever part of the input. Zero is shown: it names nobody. Differences
@@ -42,16 +42,22 @@ def hide_in_total(total: int, parts: Mapping[str, int], *, last: str | None = No
     """Return the parts of `total` to withhold, given that `total` itself is shown and is the sum of the parts.
 
     Cells of 1 to 10 go first. While the withheld cells can be solved from the rest (one cell alone, or several that
-    must all be 1), the smallest shown non-zero cell goes too; `last` (the remainder that readers need most) is taken
-    only when nothing else is left. All withheld cells look alike, so a reader cannot tell which were small.
+    must all be 1 or all be 10), another non-zero cell goes too, chosen by name: a choice by size would give sizes
+    away. `last` (the remainder that readers need most) is taken only when nothing else is left. All withheld cells
+    look alike.
     """
     if is_small(total):
         return frozenset(name for name, count in parts.items() if count)
     hidden = {name for name, count in parts.items() if is_small(count)}
-    spare = sorted((name == last, count, name) for name, count in parts.items() if count and name not in hidden)
-    while hidden and spare and (len(hidden) == 1 or sum(parts[name] for name in hidden) == len(hidden)):
-        hidden.add(spare.pop(0)[2])
+    spare = sorted((name == last, name) for name, count in parts.items() if count and name not in hidden)
+    while hidden and spare and _is_certain([parts[name] for name in hidden]):
+        hidden.add(spare.pop(0)[1])
     return frozenset(hidden)
+
+
+def _is_certain(withheld: Sequence[int]) -> bool:
+    """One cell follows by subtraction; several follow where their known sum leaves each of them one value."""
+    return len(withheld) == 1 or sum(withheld) in {len(withheld), (SMALLEST_SHOWN - 1) * len(withheld)}
 
 
 def hide_in_chain(counts: Sequence[tuple[int, Sequence[int]]]) -> tuple[bool, ...]:
@@ -71,15 +77,13 @@ def hide_in_table(total: int, first: int, second: int, both: int) -> frozenset[s
     """Return which of "first", "second" and "both" to withhold of two overlapping properties of `total` things.
 
     The four inner cells (both, only first, only second, neither) and the margins can be worked out only where they are
-    0 or above 10.
+    0 or above 10. A withheld margin takes `both` along, which would bound it from below.
     """
     if is_small(total):
         return frozenset({"first", "second", "both"})
     margin = {name for name, size in (("first", first), ("second", second)) if is_small(size) or is_small(total - size)}
-    inner = is_small(both) or ("first" not in margin and is_small(first - both))
-    inner = inner or ("second" not in margin and is_small(second - both))
-    neither = not margin and is_small(total - first - second + both)
-    return frozenset(margin | ({"both"} if inner or neither else set()))
+    inner = (both, first - both, second - both, total - first - second + both)
+    return frozenset(margin | ({"both"} if margin or any(map(is_small, inner)) else set()))
 
 
 def suppress(study: Study) -> Study:
