@@ -9,13 +9,15 @@ from cohort_sql.errors import CohortError
 
 # The order in which stays are left out. A patient without a used stay has the reason of the stay that got furthest.
 STAY_REASONS = (
-    "intime_missing",
-    "los_missing",
-    "los_under_2_days",
-    "outtime_missing",
-    "outtime_not_after_intime",
     "patient_minor",
     "stay_minor",
+    "los_missing",
+    "los_under_2_days",
+    "intime_missing",
+    "age_unknown",
+    "outtime_missing",
+    "outtime_not_after_intime",
+    "death_not_after_intime",
     "not_drawn",
     "no_vitals",
     "under_48_hours",

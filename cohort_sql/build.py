@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,14 +17,14 @@ from cohort_sql import attrition
 from cohort_sql.engine import CHANNELS, EVENT_CHANNELS, Engine
 from cohort_sql.errors import CohortError
 from cohort_sql.ingest import ingest
-from cohort_sql.presets import select_paper
+from cohort_sql.presets import Readings, select_causal, select_paper
 from cohort_sql.source import Source, open_views
 
 __all__ = ["CHANNELS", "EVENT_CHANNELS", "CohortError", "CohortResult", "build_cohort"]
 
 Preset = Literal["paper", "causal"]
 Progress = Callable[[str, float], None]
-SELECT = {"paper": select_paper}
+SELECT = {"paper": select_paper, "causal": select_causal}
 LONG_GRID_HOURS = 5_000
 BLOCK_ROWS = 131_072
 
@@ -118,11 +118,12 @@ def _refuse_unmeasured(engine: Engine) -> None:
         )
 
 
-def _attrition(engine: Engine, source_rows: int, readings: Mapping[str | None, int]) -> dict[str, Any]:
+def _attrition(engine: Engine, source_rows: int, readings: Readings) -> dict[str, Any]:
     """Return the balances of rows, stays and patients, with what else the flow should tell."""
-    left_out = {reason: count for reason, count in readings.items() if reason is not None}
-    left_out["other_item"] = source_rows - sum(readings.values())
-    flow: dict[str, Any] = {"rows": attrition.balance(source_rows, readings.get(None, 0), left_out)}
+    left_out = {reason: count for reason, count in readings.by_reason.items() if reason is not None}
+    left_out["other_item"] = source_rows - sum(readings.by_reason.values())
+    flow: dict[str, Any] = {"rows": attrition.balance(source_rows, readings.by_reason.get(None, 0), left_out)}
+    flow["repaired"] = readings.repaired
     flow |= attrition.stay_level(engine.rows("select subject_id, reason from outcome"))
     long_grids = engine.rows("select count(*) as n from cohort where hours > $long", long=LONG_GRID_HOURS)
     flow["long_grids"] = long_grids[0]["n"]

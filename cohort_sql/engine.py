@@ -132,6 +132,11 @@ class Engine:
         with self.guarded(reading):
             self._execute(name, f"create or replace table {name.rpartition('/')[2]} as {{}}", **values)
 
+    def table_view(self, name: str) -> None:
+        """Define the view that sql/`name`.sql selects; it takes no parameters."""
+        with self.guarded(None):
+            self._execute(name, f"create or replace view {name.rpartition('/')[2]} as {{}}")
+
     def rows(self, query: str, **values: object) -> list[dict[str, Any]]:
         """Return the rows of a short query as dictionaries."""
         with self.guarded(None):

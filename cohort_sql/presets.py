@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,10 +12,19 @@ from cohort_sql.source import Source
 
 MIN_DAYS = 2.0
 MIN_HOURS = 48
+ADULT_YEARS = 18
+ALL_STAYS = 2**62
 
 
-def select_paper(engine: Engine, source: Source, stays: int | None, seed: int) -> dict[str | None, int]:
-    """Make the tables outcome and measured_hour by the published rules; return readings by reason (None: used)."""
+class Readings(NamedTuple):
+    """How many readings each reason left out (None: used), and how many of them each kind of repair changed."""
+
+    by_reason: dict[str | None, int]
+    repaired: dict[str | None, int]
+
+
+def select_paper(engine: Engine, source: Source, stays: int | None, seed: int) -> Readings:
+    """Make the tables outcome and measured_hour by the published rules; return what became of the readings."""
     engine.table("vital_item", paper_only=True)
     engine.table("icustay", reading=source.icustays)
     engine.table("paper/eligible_stay", min_days=MIN_DAYS)
@@ -26,7 +36,38 @@ def select_paper(engine: Engine, source: Source, stays: int | None, seed: int) -
     engine.table("paper/measured_hour")
     engine.table("paper/outcome")
     engine.table("paper/reading_outcome")
-    return readings_by_reason(engine)
+    return Readings(_readings_by(engine, "reason", "reading_outcome"), {})
+
+
+def select_causal(engine: Engine, source: Source, stays: int | None, seed: int) -> Readings:
+    """Make the tables outcome and measured_hour without looking ahead; return what became of the readings."""
+    engine.table("vital_item", paper_only=False)
+    engine.table("icustay", reading=source.icustays)
+    causal_stays(engine, source, stays, seed)
+    engine.table_view("causal/judged")
+    for name in (
+        "reading",
+        "copied",
+        "inverted",
+        "signal_hour",
+        "measured_hour",
+        "outcome",
+        "reading_outcome",
+        "repaired",
+    ):
+        engine.table(f"causal/{name}")
+    return Readings(_readings_by(engine, "reason", "reading_outcome"), _readings_by(engine, "repair", "repaired"))
+
+
+def causal_stays(engine: Engine, source: Source, stays: int | None, seed: int) -> None:
+    """Make the table stay of the causal preset from icustay and the hospital tables."""
+    engine.table(
+        "causal/stay",
+        adult_years=ADULT_YEARS,
+        ages_known=source.patients is not None,
+        seed=str(seed),
+        stays=ALL_STAYS if stays is None else stays,
+    )
 
 
 def published_draw(eligible: Sequence[int], stays: int | None, seed: int) -> list[int]:
@@ -35,6 +76,5 @@ def published_draw(eligible: Sequence[int], stays: int | None, seed: int) -> lis
     return [eligible[place] for place in sorted(order)]
 
 
-def readings_by_reason(engine: Engine) -> dict[str | None, int]:
-    """Return how many readings each reason left out; None counts those used."""
-    return {row["reason"]: row["readings"] for row in engine.rows("select * from reading_outcome")}
+def _readings_by(engine: Engine, column: str, table: str) -> dict[str | None, int]:
+    return {row[column]: row["readings"] for row in engine.rows(f"select * from {table}")}

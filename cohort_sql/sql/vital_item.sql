@@ -1,5 +1,21 @@
--- one row per charted item that a preset reads: its channel, instrument, conversion and plausible range as charted
-select *
-from vitals
-where paper or not $paper_only
-order by itemid
+-- one row per charted item that a preset reads: channel, conversion, range as charted, and the signal it belongs to
+-- a signal is one channel of one instrument, named by its lowest item; two items in two units know each other's unit
+with preset_item as (
+    select
+        *,
+        min(itemid) over (partition by channel, precedence) as signal
+    from vitals
+    where paper or not $paper_only
+)
+
+select
+    item.*,
+    other.unit as other_unit,
+    other.subtract as other_subtract,
+    other.multiply as other_multiply,
+    other.divide as other_divide,
+    other.low as other_low,
+    other.high as other_high
+from preset_item as item
+left join preset_item as other on item.signal = other.signal and item.unit <> other.unit
+order by item.itemid

@@ -90,3 +90,89 @@ def fill_both_ways(means):
 
 def exact_mean(values):
     return float(sum(map(Fraction, values)) / len(values))
+
+
+# --- the causal preset -------------------------------------------------------------------------------------------------
+
+CAUSAL_ITEM = PAPER_ITEM | {225309: "sbp", 225310: "dbp", 224690: "rr"}
+# The order in which instruments come; items of one rank are one instrument.
+RANK = {220050: 1, 220051: 1, 225309: 2, 225310: 2, 220179: 3, 220180: 3, 220210: 1, 224690: 2}
+LIMIT = {"hr": 6, "sbp": 6, "dbp": 6, "rr": 6, "spo2": 6, "temp": 12}
+CELSIUS = 223762
+
+
+def in_channel_unit(item, number):
+    """Return (value or None, repaired) of a charted number."""
+    low, high = RANGE[CAUSAL_ITEM[item]]
+    if item not in (FAHRENHEIT, CELSIUS):
+        return (number if low <= number <= high else None), False
+    as_charted, as_other = (celsius(number), number) if item == FAHRENHEIT else (number, celsius(number))
+    if low <= as_charted <= high:
+        return as_charted, False
+    return (as_other, True) if low <= as_other <= high else (None, False)
+
+
+def causal_stays(root: Path):
+    """Return {stay_id: (start, end, subject_id)} of adults whose times make sense."""
+    people = {row["subject_id"]: row for row in read(root / "hosp/patients.csv.gz")}
+    died = {row["hadm_id"]: row["deathtime"] for row in read(root / "hosp/admissions.csv.gz")}
+    found = {}
+    for row in read(root / "icu/icustays.csv.gz"):
+        person = people[row["subject_id"]]
+        age = int(person["anchor_age"]) + int(row["intime"][:4]) - int(person["anchor_year"])
+        if age < 18 or not row["outtime"]:
+            continue
+        ends = [seconds(text) for text in (row["outtime"], died[row["hadm_id"]]) if text]
+        if min(ends) > seconds(row["intime"]):
+            found[int(row["stay_id"])] = (seconds(row["intime"]), min(ends), int(row["subject_id"]))
+    return found
+
+
+def causal(root: Path):
+    """Return {(stay, hour, channel): mean} of what was measured, the stays used, and how many rows went where."""
+    stays, counts = causal_stays(root), defaultdict(int)
+    values, rows = defaultdict(set), defaultdict(list)
+    for row in read(root / "icu/chartevents.csv.gz"):
+        item, stay = int(row["itemid"]), int(row["stay_id"])
+        if item not in CAUSAL_ITEM or stay not in stays:
+            continue
+        at, (start, end, _) = seconds(row["charttime"]), stays[stay]
+        if not (start <= at < end) or not row["valuenum"]:
+            continue
+        value, repaired = in_channel_unit(item, float(row["valuenum"]))
+        counts["repaired"] += repaired
+        if value is not None:
+            key = (stay, at, CAUSAL_ITEM[item], RANK.get(item, 1))
+            values[key].add(value)
+            counts["copies"] += (item, row["valuenum"]) in rows[key]
+            rows[key].append((item, row["valuenum"]))
+    middle = {key: (min(found) + max(found)) / 2 for key, found in values.items()}
+    inverted = {
+        key
+        for key in middle
+        if key[2] in ("sbp", "dbp")
+        and (*key[:2], "sbp", key[3]) in middle
+        and (*key[:2], "dbp", key[3]) in middle
+        and middle[*key[:2], "sbp", key[3]] < middle[*key[:2], "dbp", key[3]]
+    }
+    by_rank = defaultdict(lambda: defaultdict(list))
+    for (stay, at, channel, rank), value in middle.items():
+        if (stay, at, channel, rank) not in inverted:
+            by_rank[stay, math.floor((at - stays[stay][0]) / 3600), channel][rank].append(value)
+    means = {key: exact_mean(ranks[min(ranks)]) for key, ranks in by_rank.items()}
+    counts["inverted"] = sum(len(set(rows[key])) for key in inverted)
+    return means, {stay: stays[stay] for stay, _, _ in means}, counts
+
+
+def fill_forward(means, stays, typical):
+    """Return {(stay, hour, channel): (value, age)} on every hour of the stays; age None where the value is typical."""
+    filled = {}
+    for stay, (start, end, _) in stays.items():
+        for channel in CHANNELS:
+            last = None
+            for hour in range(math.ceil((end - start) / 3600)):
+                last = hour if (stay, hour, channel) in means else last
+                fresh = last is not None and hour - last <= LIMIT[channel]
+                value = means[stay, last, channel] if fresh else typical[channel]
+                filled[stay, hour, channel] = (value, hour - last if fresh else None)
+    return filled

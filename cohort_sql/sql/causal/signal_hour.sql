@@ -1,0 +1,39 @@
+-- one row per stay, hour, signal and whether its pressures are inverted: rows without copies, copies, and the mean
+with checked as (
+    select
+        reading.stay_id,
+        reading.hour,
+        item.channel,
+        item.precedence,
+        inverted.stay_id is not null as inverted,
+        reading.readings,
+        coalesce(copied.copies, 0) as copies,
+        cast((reading.low + reading.high) / 2 as decimal(18, 15)) as value
+    from reading
+    inner join vital_item as item on reading.signal = item.itemid
+    left join copied
+        on
+            reading.stay_id = copied.stay_id
+            and reading.signal = copied.signal
+            and reading.charttime = copied.charttime
+    left join inverted
+        on
+            reading.stay_id = inverted.stay_id
+            and reading.charttime = inverted.charttime
+            and item.precedence = inverted.precedence
+            and item.channel in ('sbp', 'dbp')
+    where reading.reason is null
+)
+
+select
+    stay_id,
+    hour,
+    channel,
+    precedence,
+    inverted,
+    sum(readings - copies) as readings,
+    sum(copies) as copies,
+    avg(value) as value,
+    min(precedence) filter (where not inverted) over (partition by stay_id, hour, channel) as first_precedence
+from checked
+group by stay_id, hour, channel, precedence, inverted
