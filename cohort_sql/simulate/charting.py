@@ -160,7 +160,8 @@ def _pressure(rng: np.random.Generator, latent: FloatArray, error: float, bias: 
     """Read one pressure instrument, (moments, 3) as systolic, diastolic and mean, with an offset for the whole stay."""
     seen = np.round(latent + rng.standard_normal(latent.shape) * error + rng.standard_normal() * bias)
     systolic = np.maximum(seen[:, 0], 30.0)
-    diastolic = np.clip(seen[:, 1], 10.0, systolic - 5.0)
+    # From 20 on, so that a pressure exchanged with its systolic is still in the systolic range.
+    diastolic = np.clip(seen[:, 1], 20.0, systolic - 5.0)
     return np.stack([systolic, diastolic, np.round((systolic + 2.0 * diastolic) / 3.0)], axis=1)
 
 

@@ -143,7 +143,8 @@ def _course(rng: np.random.Generator, tally: Tally, slots: _Slots, start: int, d
     for nth in range(count):
         join = choose(rng, tally, _JOIN_FAULTS) if nth else None
         intime = _intime(rng, start, stays, join)
-        dies_here = nth == count - 1 and fate < _ICU_DEATH
+        # Nobody dies in a stay that overlaps another: the other might go on charting.
+        dies_here = nth == count - 1 and fate < _ICU_DEATH and join != "overlapping_stay"
         outtime = intime + int(HOUR * _hours(rng))
         outtime = _on_the_minute(outtime) if dies_here else outtime
         deathtime = _deathtime(rng, tally, intime, outtime) if dies_here else None

@@ -32,9 +32,7 @@ FAULTS = (
     Fault("quoted_text", "row", 0.0300, "text row", "value with commas, quotes and line breaks, late in the file"),
     # Faults that strike several rows together; each affected row is in the truth.
     Fault("inverted_pressure", "row", 0.0020, "pressure reading", "systolic and diastolic exchanged"),
-    Fault(
-        "stuck", "row", 0.0020, "stay hour", "a monitor repeats one value for hours, from a stretch that starts here"
-    ),
+    Fault("stuck", "row", 0.0020, "stay hour", "a monitor repeats its value for the next hours"),
     Fault("before_intime", "row", 0.3000, "stay with vitals", "readings up to 156 minutes before intime"),
     Fault("after_outtime", "row", 0.0500, "stay with vitals", "readings up to 6 hours after outtime"),
     Fault("years_late", "row", 0.0050, "stay with vitals", "one row charted one to three years late"),

@@ -34,10 +34,11 @@ def truth(root: Path, *kinds: str) -> pl.DataFrame:
 
 
 def charted(root: Path) -> pl.DataFrame:
-    """Every chart row with the range of its vital (null for distractors) and the true times of its stay."""
-    stays = read_table(root, "truth/stays.parquet").select("stay_id", "intime", "outtime", "deathtime")
-    rows = read_table(root, "icu/chartevents.csv.gz")
-    return rows.join(vitals(), on="itemid", how="left", maintain_order="left").join(stays, on="stay_id")
+    """Every chart row with the range of its vital (null for distractors), the true times of its stay and the death."""
+    stays = read_table(root, "truth/stays.parquet").select("stay_id", "intime", "outtime")
+    deaths = read_table(root, "hosp/admissions.csv.gz").select("hadm_id", "deathtime")
+    rows = read_table(root, "icu/chartevents.csv.gz").join(vitals(), on="itemid", how="left")
+    return rows.join(stays, on="stay_id").join(deaths, on="hadm_id")
 
 
 def inside(root: Path) -> pl.DataFrame:
