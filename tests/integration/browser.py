@@ -1,4 +1,4 @@
-"""A headless Chromium driven over the DevTools protocol: what a page logs, what it asks for, how wide it is, how it prints."""
+"""A headless Chromium driven over the DevTools protocol: what a page logs, asks for, looks like and prints."""
 
 from __future__ import annotations
 
@@ -147,6 +147,13 @@ class Page:
         """Emulate a colour scheme, and a medium where one is named; without one, printing uses the print styles."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", media=medium, features=scheme)
+
+    def reload(self, *, scripts: bool) -> None:
+        """Load the page again, with the scripts of the page switched on or off."""
+        self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
+        self._browser.events.clear()
+        self.call("Page.reload")
+        self._browser.wait_for("Page.loadEventFired", self._session)
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression in the page; raises RuntimeError when it throws."""
