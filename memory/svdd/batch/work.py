@@ -134,12 +134,6 @@ class Work:
 
     # ---- small changes ----
 
-    def forget_moves(self) -> None:
-        """No walker, no joiner, nothing leaving; rows that failed stay failed."""
-        self.mode = torch.where(self.mode == FAILED, FAILED, DONE)
-        self.walker = torch.full_like(self.walker, -1)
-        self.leaving = torch.full_like(self.leaving, -1)
-
     def leave(self, which: Tensor, position: Tensor, to_bound: Tensor) -> None:
         """Members at `position` go to their cap or to 0 where `which` holds; their slot is marked as leaving."""
         slot = position.clamp_min(0)

@@ -272,7 +272,11 @@ static int delete_solved(Svdd *s, const int64_t *ids, int count) {
   int hot = set_cold_aside(s, ids, count);
   int status = recall(s, hot);
   if (!status) status = begin(s);
-  if (!status && hot) status = svdd_end(s, shrink_all(s, ids, count), 1);
+  if (status) return finish_cold(s, 1), status;
+  if (hot) {
+    status = shrink_all(s, ids, count);
+    status = svdd_end(s, status, s->path != PATH_RESERVE);
+  }
   if (status) {
     restore_counts(s);
     undo(s);

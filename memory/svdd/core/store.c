@@ -37,7 +37,7 @@ Svdd *svdd_new(int d, double C, double sigma, int keep_cold_keys) {
 
 void svdd_free(Svdd *s) {
   if (!s) return;
-  void *owned[] = {s->x, s->k, s->a, s->cap, s->g, s->a_was, s->g_was, s->rate, s->mult, s->index_slot, s->status,
+  void *owned[] = {s->x, s->k, s->a, s->cap, s->g, s->a_was, s->g_was, s->rate, s->mult, s->index_slot, s->list, s->list_weight, s->status,
                    s->status_was, s->frozen, s->left_at, s->members, s->L, s->y, s->beta, s->token_id, s->token_location,
                    s->index, s->cold_id, s->cold_expiry, s->cold_key, s->scratch_key, s};
   for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
@@ -126,7 +126,8 @@ int svdd_reserve(Svdd *s, int locations) {
       grow(&s->cap, count, sizeof(double)) || grow(&s->g, count, sizeof(double)) ||
       grow(&s->a_was, count, sizeof(double)) || grow(&s->g_was, count, sizeof(double)) ||
       grow(&s->rate, count, sizeof(double)) || grow(&s->mult, count, sizeof(int)) ||
-      grow(&s->index_slot, count, sizeof(int)) || grow(&s->status, count, 1) || grow(&s->status_was, count, 1) ||
+      grow(&s->index_slot, count, sizeof(int)) || grow(&s->list, count, sizeof(int)) ||
+      grow(&s->list_weight, count, sizeof(double)) || grow(&s->status, count, 1) || grow(&s->status_was, count, 1) ||
       grow(&s->frozen, count, 1) || grow(&s->left_at, count, sizeof(long)) || grow_kernel(s, room))
     return SVDD_NO_MEMORY;
   s->room = room;

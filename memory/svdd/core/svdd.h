@@ -32,7 +32,8 @@ typedef struct Svdd {
   double *a, *cap, *g;   /* mass, cap, stationarity value */
   double *a_was, *g_was; /* as they were when the operation began */
   double *rate;          /* d g / d mass of the moving location */
-  int *mult, *index_slot;
+  int *mult, *index_slot, *list; /* list: the locations of a pass, with their weights in list_weight */
+  double *list_weight;
   unsigned char *status, *status_was, *frozen;
   long *left_at;         /* position stamp at which a point last left the margin */
 
@@ -85,6 +86,8 @@ int svdd_cold_key(Svdd *s, int position, double *key);
 
 /* kernel (kernel.c) */
 double svdd_kernel(const Svdd *s, const double *p, const double *q);
+void svdd_add_rows(const Svdd *s, int count, const int *which, const double *weight, double *out);
+void svdd_add_scaled(int n, double factor, const double *x, double *out);
 double svdd_gradient_at(const Svdd *s, const double *key);
 void svdd_score(const Svdd *s, const double *queries, int count, double *out);
 void svdd_weights(const Svdd *s, const double *queries, int count, double *out);

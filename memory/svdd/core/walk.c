@@ -110,11 +110,7 @@ static double gradient_rates(Svdd *s, int c, double *rho_rate) {
   }
   *rho_rate = -2.0 * base;
   for (int i = 0; i < s->n; i++) s->rate[i] = row[i] - base;
-  for (int p = 0; p < s->m; p++) {
-    const double *member = s->k + (size_t)s->members[p] * room;
-    double beta = s->beta[p];
-    for (int i = 0; i < s->n; i++) s->rate[i] += beta * member[i];
-  }
+  svdd_add_rows(s, s->m, s->members, s->beta, s->rate);
   for (int i = 0; i < s->n; i++) s->rate[i] *= 2.0;
   for (int p = 0; p < s->m; p++) s->rate[s->members[p]] = 0.0;
   return weight * 0x1p-50 * s->scale;
@@ -144,7 +140,7 @@ static void advance(Svdd *s, int c, int direction, const Event *best, int depend
   if (!dependent) {
     double change = direction * best->step;
     s->r += change * rho_rate;
-    for (int i = 0; i < s->n; i++) s->g[i] += change * s->rate[i];
+    svdd_add_scaled(s->n, change, s->rate, s->g);
   }
   if (best->step > nothing) s->stamp++;
 }
