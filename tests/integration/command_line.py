@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,3 +37,35 @@ class Command:
         process = self.start(*arguments, **environment)
         out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    @contextmanager
+    def server(self) -> Iterator[str]:
+        """A server of the orchestrator on a free local port for as long as the block lasts; yields its address."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", port, "--no-ui"],
+            env=self.environment(PREFECT_SERVER_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_for_health(f"http://127.0.0.1:{port}/api", process)
+            yield f"http://127.0.0.1:{port}/api"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def wait_for_health(address: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the server ended early"
+        try:
+            with urllib.request.urlopen(f"{address}/health", timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            time.sleep(0.2)
+    raise TimeoutError(address)

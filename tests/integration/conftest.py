@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,19 @@ from command_line import Command
 
 from cohort_sql.simulate import simulate
 
-PATIENTS = 40
+PATIENTS = 24
 
 
 @pytest.fixture(scope="session")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Command:
     return Command(tmp_path_factory.mktemp("orchestrator"))
+
+
+@pytest.fixture(scope="session")
+def server(command: Command) -> Iterator[str]:
+    """The address of a server that lasts as long as the tests, so that each study starts faster."""
+    with command.server() as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

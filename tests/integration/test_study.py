@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +29,7 @@ KILLS: dict[str, Callable[[Path], bool]] = {
 }
 
 
-def kill_when(command: Command, source: Path, run: Path, reached: Callable[[Path], bool]) -> None:
-    process = command.start("study", source, "--out", run, "--quick")
+def kill_when(process: subprocess.Popen[str], run: Path, reached: Callable[[Path], bool]) -> None:
     deadline = time.monotonic() + 120
     while not reached(run):
         assert process.poll() is None, process.communicate()
@@ -41,13 +41,14 @@ def kill_when(command: Command, source: Path, run: Path, reached: Callable[[Path
 
 
 def test_a_study_killed_again_and_again_ends_with_the_same_bytes(
-    command: Command, source: Path, finished: Path, tmp_path: Path
+    command: Command, source: Path, server: str, finished: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
+    study = ("study", source, "--out", run, "--quick")
     for reached in KILLS.values():
-        kill_when(command, source, run, reached)
+        kill_when(command.start(*study, PREFECT_API_URL=server), run, reached)
     measured = counted(run)
-    done = command.run("study", source, "--out", run, "--quick")
+    done = command.run(*study, PREFECT_API_URL=server)
     assert done.returncode == 0, done.stderr
     assert measured >= 8
     assert inventory(RunLayout(run)) == inventory(RunLayout(finished))
@@ -67,16 +68,19 @@ def test_a_finished_study_is_repeated_in_a_moment_without_a_server(
 
 
 def test_workers_and_buckets_at_a_time_do_not_change_a_byte(
-    command: Command, source: Path, finished: Path, tmp_path: Path
+    command: Command, source: Path, server: str, finished: Path, tmp_path: Path
 ) -> None:
-    done = command.run("study", source, "--out", tmp_path / "run", "--quick", "--workers", "1", OMP_NUM_THREADS="2")
+    flags = ("--out", tmp_path / "run", "--quick", "--workers", "1")
+    done = command.run("study", source, *flags, OMP_NUM_THREADS="2", PREFECT_API_URL=server)
     assert done.returncode == 0, done.stderr
     assert inventory(RunLayout(tmp_path / "run")) == inventory(RunLayout(finished))
 
 
-def test_two_studies_in_one_run_the_second_is_refused(command: Command, source: Path, tmp_path: Path) -> None:
+def test_two_studies_in_one_run_the_second_is_refused(
+    command: Command, source: Path, server: str, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
-    first = command.start("study", source, "--out", run, "--quick")
+    first = command.start("study", source, "--out", run, "--quick", PREFECT_API_URL=server)
     while not (run / "manifest.json").exists():
         assert first.poll() is None, first.communicate()
         time.sleep(0.01)
