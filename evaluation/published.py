@@ -97,3 +97,21 @@ AUDIT_PUBLISHED = {
     "hourly_distinct": PublishedAudit(300, 299, 0.98, 1.6e-9, 5.6e-5, 1.1e-2, 1.5e-1),
     "learned_keys": PublishedAudit(300, 300, 1.00, 4.5e-13, 9.7e-13, 1.1e-11, 2.2e-2),
 }
+
+
+@dataclass(frozen=True)
+class PublishedLatency:
+    """Published median latency of deleting one token, reserve tokens included, and of a refit."""
+
+    delete_seconds: float
+    refit_seconds: float
+    source: str = SVA
+    conditions: str = "d 6, nu 0.4, width 2, 30 uniform-random removals, Apple M3 Ultra"
+
+
+DELETION_LATENCY_PUBLISHED = {
+    120: PublishedLatency(0.30e-3, 7.8e-3),
+    256: PublishedLatency(0.92e-3, 22e-3),
+    384: PublishedLatency(1.04e-3, 59e-3),
+    512: PublishedLatency(0.69e-3, 159e-3),
+}

@@ -91,7 +91,7 @@ def _tamper(case: Case, rng: np.random.Generator, memory: type[SVDDMemory]) -> T
     )
 
 
-def _loads(memory: type[SVDDMemory], state: Mapping[str, Any]) -> bool:
+def _loads(memory: type[SVDDMemory], state: dict[str, Any]) -> bool:
     try:
         memory.from_state(state)
     except ValueError:
@@ -119,7 +119,7 @@ def _moved_between_keys(
 
 
 def _copies_load(
-    memory: type[SVDDMemory], state: Mapping[str, Any], truth: OracleSolution, rng: np.random.Generator
+    memory: type[SVDDMemory], state: dict[str, Any], truth: OracleSolution, rng: np.random.Generator
 ) -> bool | None:
     """Shift mass between two exact copies inside the box; None where no active key has a copy."""
     alpha = np.array(state["alpha"], dtype=np.float64)
