@@ -9,8 +9,8 @@ from xml.etree.ElementTree import Element
 
 from reports.html import svg
 from reports.html.model import Count, CoverageRow, Hidden, Level, LevelName, Study, Value
-from reports.html.numbers import Kind, count, percent, plain
-from reports.html.words import LEVELS, short_name
+from reports.html.numbers import Kind, count, percent
+from reports.html.words import LEVELS, reason_name, short_name
 
 Side = Literal["wide", "narrow"]
 SIDES: tuple[Side, Side] = ("wide", "narrow")
@@ -33,10 +33,7 @@ def flow(name: LevelName, level: Level, simulated: bool) -> str:
     """Draw one CONSORT-style panel: source, what was left out and why, what was used."""
     heading, source, used = LEVELS[name]
     kind = Kind.SIMULATED if simulated else Kind.MEASURED
-    reasons = [
-        (svg.wrap(plain(reason).replace("_", " "), 172, 12), count(n, kind).text)
-        for reason, n in level.left_out.items()
-    ]
+    reasons = [(svg.wrap(reason_name(reason), 172, 12), count(n, kind).text) for reason, n in level.left_out.items()]
     side = 34 + sum(16 * len(words) + 4 for words, _ in reasons) if reasons else 44
     height = 24 + 48 + 22 + side + 22 + 48 + 4
     described = "; ".join(f"{' '.join(words)}: {number}" for words, number in reasons) or "nothing"
@@ -104,19 +101,14 @@ def coverage(rows: Sequence[CoverageRow], simulated: bool, side: Side) -> str:
     for n, row in enumerate(rows):
         y = 38 + 54 * n
         svg.text(root, 0, y + 15, short_name(row.channel), "bold")
-        shares = (("hours", row.measured_share), ("event hours", _share(row.measured_event_hours, row.event_hours)))
-        for m, (label, share) in enumerate(shares):
-            _coverage_bar(root, scale, y + 22 * m, (20, 14)[m], share, "event" if m else "")
-            shown = isinstance(share, float | int)
-            words = f" of {label}" if side == "wide" and shown else ""
-            text = (
-                percent(share, kind).text
-                if shown or isinstance(share, Hidden)
-                else "none"
-                if row.event_hours == 0
-                else "no threshold"
-            )
-            svg.text(root, width, y + 22 * m + (15, 12)[m], text + words, "small" if shown else "small muted", "end")
+        events = _share(row.measured_event_hours, row.event_hours)
+        bars = ((row.measured_share, "", "of hours", "hidden"), (events, "event", "of event hours", _why_void(row)))
+        for m, (share, css, what, void) in enumerate(bars):
+            top, height = y + 22 * m, 20 - 6 * m
+            _coverage_bar(root, scale, top, height, share, css, void)
+            if isinstance(share, float | int):
+                words = f"{percent(share, kind).text} {what if side == 'wide' else ''}".strip()
+                svg.text(root, width, top + height / 2 + 5, words, "small", "end")
     return svg.markup(root)
 
 
@@ -126,13 +118,20 @@ def _coverage_key(root: Element, left: float) -> None:
         svg.text(root, x + 20, 16, words, "small muted")
 
 
-def _coverage_bar(root: Element, scale: svg.Scale, y: float, height: float, share: Value, css: str) -> None:
+def _coverage_bar(root: Element, scale: svg.Scale, y: float, height: float, share: Value, css: str, void: str) -> None:
     """A withheld share gets a bar without any boundary in it: its length would be the number."""
     if not isinstance(share, float | int):
         svg.box(root, scale.left, y, scale.right - scale.left, height, "bar void", 2)
+        svg.text(root, scale.left + 8, y + height / 2 + 4, void, "tiny muted")
         return
     svg.box(root, scale.left, y, scale.right - scale.left, height, f"bar filled {css}".strip(), 2)
     svg.box(root, scale.left, y, scale(share) - scale.left, height, f"bar {css}".strip(), 2)
+
+
+def _why_void(row: CoverageRow) -> str:
+    if row.event_hours is None:
+        return "no threshold is declared"
+    return "no event hour" if row.event_hours == 0 else "hidden"
 
 
 def _share(part: Count | None, whole: Count | None) -> Value:

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 from reports.html import svg
 from reports.html.figures import SIDES, Figure, Side, stamp
 from reports.html.model import ContrastRow, RetentionRow, Study, Value
-from reports.html.numbers import Kind, fraction, interval, plain
+from reports.html.numbers import Kind, fraction, interval, percent_span, plain
 from reports.html.words import CHANNEL_ORDER, POLICIES, POLICY_ORDER, order, short_name
 
 SHAPES = {"svdd": "circle", "least-dense": "diamond", "density": "square", "recency": "triangle", "random": "down"}
@@ -76,6 +76,7 @@ def forest(protocol: str, rows: Sequence[RetentionRow], simulated: bool, side: S
     for channel, policies in groups:
         svg.line(root, 0, y + 6, frame.width, y + 6, "rule")
         svg.text(root, 0, y + 23, short_name(channel), "bold")
+        svg.text(root, frame.width, y + 23, _budget(policies), "small muted", "end")
         y += 30
         for policy, pair in policies:
             marks = [Mark(row.retention, row.low, row.high, row.events == "all") for row in pair]
@@ -93,6 +94,11 @@ def _grouped(rows: Sequence[RetentionRow]) -> list[tuple[str, list[tuple[str, li
         (channel, [(policy, list(pair)) for policy, pair in groupby(group, key=lambda row: row.policy)])
         for channel, group in groupby(ranked, key=lambda row: row.channel)
     ]
+
+
+def _budget(policies: Sequence[tuple[str, Sequence[RetentionRow]]]) -> str:
+    """The budget that the policies of one event definition share on all event hours, or its range."""
+    return f"budget {percent_span(pair[0].budget for _, pair in policies)}"
 
 
 def _spoken(channel: str, policies: Sequence[tuple[str, Sequence[RetentionRow]]]) -> str:

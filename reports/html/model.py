@@ -121,19 +121,38 @@ class PublishedRow:
 
 @dataclass(frozen=True)
 class AuditRow:
-    """One regime of the deletion audit; counts are synthetic trials, never patients, and are not suppressed."""
+    """One regime of the deletion audit, with the published row of the same regime where there is one.
+
+    Errors are of the gate score: `absolute_*` as published, `error_*` relative to the range of the score where that is
+    below 1. Counts are synthetic trials, never patients, and are not suppressed.
+    """
 
     regime: str
     attempted: int
     completed: int
-    kind: Literal["measured", "published"] = "measured"
-    error_median: float | None = None
-    error_mean: float | None = None
+    title: str = ""
+    built: str = ""
+    target: float | None = None
+    within_target: int | None = None
     error_worst: float | None = None
-    partition_match: float | None = None
+    absolute_median: float | None = None
+    absolute_mean: float | None = None
+    absolute_worst: float | None = None
+    partition_agreement: float | None = None
     decay_median: float | None = None
     covered: int | None = None
     failures: Mapping[str, int] = field(default_factory=dict)
+    path_reserve: int = 0
+    path_walk: int = 0
+    path_repaired: int = 0
+    path_resolved: int = 0
+    published_attempted: int | None = None
+    published_completed: int | None = None
+    published_error_median: float | None = None
+    published_error_mean: float | None = None
+    published_error_worst: float | None = None
+    published_partition_agreement: float | None = None
+    published_decay_median: float | None = None
 
 
 @dataclass(frozen=True)

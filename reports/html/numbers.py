@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -58,6 +59,13 @@ def percent(value: Value, kind: Kind, reason: str = "not reported by the run") -
     return _cell(
         None if value is None else value if isinstance(value, Hidden) else 100 * value, kind, reason, "{:.1f}\u00a0%"
     )
+
+
+def percent_span(values: Iterable[Value]) -> str:
+    """Print the smallest and the largest of several percentages, once where they print alike, without hidden ones."""
+    shown = [value for value in values if isinstance(value, float | int)]
+    ends = [percent(end, Kind.MEASURED).text for end in (min(shown), max(shown))] if shown else ["hidden"]
+    return ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
 
 
 def scientific(value: Value, kind: Kind, reason: str = "not reported by the run") -> Cell:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reports.html.model import ContrastRow, Hidden, LevelName, RetentionRow, Study
-from reports.html.numbers import Cell, Kind, count, fraction, interval, percent, plain
+from reports.html.numbers import Cell, Kind, count, fraction, interval, percent, percent_span, plain
 from reports.html.shared import FEW_GROUPS, kind_of, protocols, verdict_word
 from reports.html.words import CHANNEL_ORDER, POLICY_ORDER, channel_name, order, short_name
 
@@ -78,9 +78,6 @@ def _board(study: Study, protocol: str) -> Board:
     found = {(row.channel, row.right): _verdict(row, kind) for row in rows}
     channels = order((row.channel for row in rows), CHANNEL_ORDER)
     table = [(channel_name(channel), [found.get((channel, right)) for right in rights]) for channel in channels]
-    budgets = [
-        row.budget for row in study.retention if row.protocol == protocol and isinstance(row.budget, float | int)
-    ]
     against = {
         right: [(channel, found[channel, right]) for channel in channels if (channel, right) in found]
         for right in rights
@@ -89,7 +86,7 @@ def _board(study: Study, protocol: str) -> Board:
     rows_of = [row for row in study.retention if row.protocol == protocol]
     return Board(
         plain(protocol),
-        _span(budgets, kind),
+        percent_span(row.budget for row in rows_of),
         list(map(plain, rights)),
         table,
         _finding(against),
@@ -129,11 +126,6 @@ def _kept(rows: Sequence[RetentionRow], kind: Kind) -> list[str]:
                 f"{words.format(name)} {'they' if events == 'measured' else 'the policies'} kept: {_listed(parts)}."
             )
     return sentences
-
-
-def _span(budgets: Sequence[float], kind: Kind) -> str:
-    ends = [percent(end, kind).text for end in (min(budgets), max(budgets))] if budgets else ["a hidden share"]
-    return ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
 
 
 def _verdict(row: ContrastRow, kind: Kind) -> Verdict:

@@ -32,19 +32,11 @@ def _setting(value: object) -> str:
     return plain(value)
 
 
-def rows_observed(study: Study) -> Cell:
-    """The chart rows that the source holds."""
-    return count(study.source.observed_rows, kind_of(study), "not counted")
-
-
-def rows_expected(study: Study) -> Cell:
-    """The chart rows that a complete copy of the release holds."""
-    return count(study.source.expected_rows, Kind.PUBLISHED, "the release is not recognised")
-
-
-def rows_verdict(study: Study) -> str:
-    """End the sentence about observed and expected rows."""
+def row_counts(study: Study) -> tuple[Cell, Cell | None, str]:
+    """The chart rows of the source, those of a complete copy of its release if known, and the end of the sentence."""
     observed, expected = study.source.observed_rows, study.source.expected_rows
-    if expected is None or not isinstance(observed, int):
-        return "."
-    return ": all of it was loaded." if observed == expected else ": the source differs from the complete release."
+    seen = count(observed, kind_of(study), "not counted")
+    if expected is None:
+        return seen, None, "no count of a complete copy is known for it."
+    words = "all of it was read." if observed == expected else "the source differs from the complete release."
+    return seen, count(expected, Kind.PUBLISHED), words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -26,6 +27,7 @@ class Scale:
 
 def canvas(name: str, width: float, height: float, title: str, description: str, css: str = "") -> Element:
     """Return an empty figure whose title and description are its text alternative; `name` makes its ids unique."""
+    name = re.sub(r"[^\w-]+", "-", name)
     attributes = {
         "viewBox": f"0 0 {px(width)} {px(height)}",
         "role": "img",

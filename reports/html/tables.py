@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from reports.html.model import ContrastRow, PublishedRow, RetentionRow, Study, Value
+from reports.html.model import AuditRow, ContrastRow, PublishedRow, RetentionRow, Study, Value
 from reports.html.numbers import Cell, Kind, as_published, count, fraction, interval, percent, plain, scientific
 from reports.html.shared import FEW_GROUPS, NO_EVENT, NOT_REPORTED, Table, kind_of, notes, verdict_word
 from reports.html.words import CHANNEL_ORDER, POLICY_ORDER, UNITS, channel_name, order
@@ -183,21 +183,62 @@ def _ours(study: Study, row: PublishedRow) -> list[Cell]:
 
 
 def audit_table(study: Study) -> Table:
-    """The deletion audit: our rows and the published ones under each regime."""
-    rows = []
-    for row in sorted(study.audit, key=lambda row: (row.regime, row.kind)):
-        kind = Kind.PUBLISHED if row.kind == "published" else Kind.MEASURED
-        cells = [count(row.attempted, kind), count(row.completed, kind)]
-        cells += [
-            scientific(value, kind, "not reported") for value in (row.error_median, row.error_mean, row.error_worst)
-        ]
-        cells += [
-            percent(row.partition_match, kind, "not reported"),
-            scientific(row.decay_median, kind, "not reported"),
-        ]
-        failures = "; ".join(f"{plain(reason)}: {n:,}" for reason, n in sorted(row.failures.items())) or "none"
-        rows.append((plain(row.regime), row.kind, [*cells, count(row.covered, kind, "not reported")], failures))
-    return Table(rows, notes(cell for _, _, cells, _ in rows for cell in cells))
+    """The deletion audit: per regime our row and, where one exists, the published one."""
+    groups = [(plain(row.title or row.regime), _audit_about(row), _audit_lines(row)) for row in study.audit]
+    return Table(groups, notes(cell for *_, lines in groups for _, cells in lines for cell in cells))
+
+
+def _audit_about(row: AuditRow) -> str:
+    """How the memory was built, the target, the paths that the deletions took and what failed."""
+    taken = {
+        "reserve": row.path_reserve,
+        "walk": row.path_walk,
+        "repaired": row.path_repaired,
+        "re-solved": row.path_resolved,
+    }
+    parts = [f"built by {plain(row.built)}"] if row.built else []
+    if row.target is not None:
+        met = "" if row.within_target is None else f", met by {row.within_target:,}"
+        parts.append(f"target {scientific(row.target, Kind.MEASURED).text}{met}")
+    parts += [f"paths: {', '.join(f'{path} {n:,}' for path, n in taken.items() if n)}"] if any(taken.values()) else []
+    failed = ", ".join(f"{plain(reason)} {n:,}" for reason, n in sorted(row.failures.items()))
+    return "; ".join([*parts, f"failures: {failed or 'none'}"])
+
+
+def _audit_lines(row: AuditRow) -> list[tuple[str, list[Cell]]]:
+    ours = _audit_cells(
+        Kind.MEASURED,
+        (row.completed, row.attempted),
+        (row.absolute_median, row.absolute_mean, row.absolute_worst, row.error_worst),
+        row.partition_agreement,
+        row.decay_median,
+        row.covered,
+    )
+    if row.published_attempted is None:
+        return [("ours", ours)]
+    theirs = _audit_cells(
+        Kind.PUBLISHED,
+        (row.published_completed, row.published_attempted),
+        (row.published_error_median, row.published_error_mean, row.published_error_worst, None),
+        row.published_partition_agreement,
+        row.published_decay_median,
+        None,
+    )
+    return [("ours", ours), ("published", theirs)]
+
+
+def _audit_cells(
+    kind: Kind,
+    trials: tuple[int | None, int | None],
+    errors: Sequence[float | None],
+    agreement: float | None,
+    decay: float | None,
+    covered: int | None,
+) -> list[Cell]:
+    absent = "the source does not print it" if kind is Kind.PUBLISHED else NOT_REPORTED
+    cells = [count(n, kind, absent) for n in trials]
+    cells += [scientific(error, kind, absent) for error in errors]
+    return [*cells, percent(agreement, kind, absent), scientific(decay, kind, absent), count(covered, kind, absent)]
 
 
 def streaming_table(study: Study) -> Table:

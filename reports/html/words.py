@@ -35,6 +35,32 @@ POLICIES = {
     "random": "keeps hours drawn by chance",
 }
 
+REASONS = {
+    "age_unknown": "age unknown",
+    "at_or_after_death": "charted after death",
+    "at_or_after_outtime": "charted after the end of the stay",
+    "before_intime": "charted before the stay",
+    "death_not_after_intime": "death not after the start",
+    "identical_copy": "identical copy of a reading",
+    "intime_missing": "no start time",
+    "los_missing": "length of stay missing",
+    "los_under_2_days": "stay shorter than 2 days",
+    "no_charttime": "no charting time",
+    "no_number": "no number",
+    "no_stay_id": "no stay",
+    "no_vitals": "no vital charted",
+    "not_drawn": "not drawn",
+    "other_instrument_first": "another instrument goes first",
+    "other_item": "not one of the vitals",
+    "outtime_missing": "no end time",
+    "outtime_not_after_intime": "end not after the start",
+    "patient_minor": "patient not an adult",
+    "stay_minor": "not an adult at the stay",
+    "stay_unknown": "stay not in the source",
+    "systolic_below_diastolic": "systolic below diastolic",
+    "under_48_hours": "fewer than 48 hours",
+}
+
 CHANNEL_ORDER = tuple(SHORT_CHANNELS)
 POLICY_ORDER = tuple(POLICIES)
 
@@ -127,6 +153,17 @@ def channel_name(channel: str) -> str:
 def short_name(channel: str) -> str:
     """The name of a channel where room is short."""
     return SHORT_CHANNELS.get(channel, plain(channel))
+
+
+def reason_name(code: str) -> str:
+    """A reason for leaving something out, in words; codes that are not listed are spelled out."""
+    if code in REASONS:
+        return REASONS[code]
+    if code.startswith("implausible_"):
+        return f"implausible {channel_name(code.removeprefix('implausible_')).lower()}"
+    if code.startswith("stay_"):
+        return f"in a stay left out: {reason_name(code.removeprefix('stay_'))}"
+    return plain(code).replace("_", " ")
 
 
 def order(names: Iterable[str], known: Sequence[str]) -> list[str]:

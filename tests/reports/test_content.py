@@ -154,7 +154,7 @@ def test_what_is_not_defined_gives_its_reason_below_the_table() -> None:
 
 def test_provenance_lists_settings_versions_digests_and_the_row_count(page: str) -> None:
     text = words(section(page, "provenance"))
-    assert "668,862 observed, 668,862 expected for a complete copy of this release: all of it was loaded." in text
+    assert "668,862 observed, 668,862 in a complete copy of this release; all of it was read." in text
     assert "svdd.sigma 3.0" in text
     assert "duckdb 2.0.1" in text
     for digest in sample.study()["queries"].values():
