@@ -1,7 +1,8 @@
 """Sums and selections whose bits depend neither on the padding nor on the rest of the batch.
 
-Every operation of the lock-step memory is elementwise, a minimum, or one of the sums here, which add in an order fixed by slot:
-padding with zeros, another batch, another thread count or another compaction gives the same bits on one kind of processor.
+Every operation of the lock-step memory is elementwise, a minimum, or one of the sums here, which add in an order fixed
+by slot: padding with zeros, another batch, another thread count or another compaction gives the same bits on one kind
+of processor.
 """
 
 from __future__ import annotations

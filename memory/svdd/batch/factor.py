@@ -1,9 +1,10 @@
 """The margin's difference Gram matrix as V diag(D) V' in lock-step: solve, append, drop, make again.
 
-H_ij = k_ij - k_i,ref - k_ref,j = <phi_i - phi_ref, phi_j - phi_ref> over the margin's members but the reference, which is slot 0.
-V (B, M, M) is unit lower triangular with the unit diagonal left out; row and column 0 are zero. Slots at and beyond the number of
-members hold V = 0 and D = 1. Nothing here is an inverse: each pivot D is a squared distance to the affine hull of the members
-before it [MATH 1.1], and dropping a member is a rank-one update that only adds [Gill, Golub, Murray, Saunders 1974, C1].
+H_ij = k_ij - k_i,ref - k_ref,j = <phi_i - phi_ref, phi_j - phi_ref> over the margin's members but the reference, which
+is slot 0. V (B, M, M) is unit lower triangular with the unit diagonal left out; row and column 0 are zero. Slots at and
+beyond the number of members hold V = 0 and D = 1. Nothing here is an inverse: each pivot D is a squared distance to the
+affine hull of the members before it [MATH 1.1], and dropping a member is a rank-one update that only adds [Gill, Golub,
+Murray, Saunders 1974, C1].
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def response(V: Tensor, D: Tensor, z: Tensor, live: Tensor, top: int) -> Tensor:
 def drop(V: Tensor, D: Tensor, members: Tensor, m: Tensor, position: Tensor, top: int) -> tuple[Tensor, ...]:
     """Take one member out of every row: new (V, D, members, m).
 
-    Without the reference itself (position 0) the differences are to member 1, whose row is the first unit vector: every other
-    row loses 1 in that column, and from there on both cases are the same removal of one row and column.
+    Without the reference itself (position 0) the differences are to member 1, whose row is the first unit vector: every
+    other row loses 1 in that column, and from there on both cases are the same removal of one row and column.
     """
     slots = torch.arange(V.shape[1], device=V.device)
     gone = position.clamp_min(1)[:, None]
@@ -68,9 +69,7 @@ def _absorb(V: Tensor, D: Tensor, v: Tensor, weight: Tensor, top: int) -> tuple[
     return V, D
 
 
-def _close_gap(
-    V: Tensor, D: Tensor, members: Tensor, m: Tensor, position: Tensor, slots: Tensor
-) -> tuple[Tensor, ...]:
+def _close_gap(V: Tensor, D: Tensor, members: Tensor, m: Tensor, position: Tensor, slots: Tensor) -> tuple[Tensor, ...]:
     last = V.shape[1] - 1
     row = (slots + (slots >= position.clamp_min(1)[:, None]).long()).clamp_max(last)
     member = (slots + (slots >= position[:, None]).long()).clamp_max(last)
@@ -82,7 +81,9 @@ def _close_gap(
 
 
 def factorise(H: Tensor, m: Tensor, least: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """V, D and the members left out because their pivot is at most `least` (B,): from H (B, M, M), slot 0 the reference."""
+    """V, D and the members left out because their pivot is at most `least` (B,): from H (B, M, M), slot 0 the
+    reference.
+    """
     size = H.shape[1]
     V, D = torch.zeros_like(H), torch.ones(H.shape[:2], dtype=H.dtype, device=H.device)
     aside = torch.zeros(H.shape[:2], dtype=torch.bool, device=H.device)

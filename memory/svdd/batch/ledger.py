@@ -8,7 +8,9 @@ from memory.svdd.values import Values
 
 
 class Ledger:
-    """Ids of one memory: hot ones with the serial number of their location, in order of arrival; cold ones with their slot."""
+    """Ids of one memory: hot ones with the serial number of their location, in order of arrival; cold ones with their
+    slot.
+    """
 
     def __init__(self) -> None:
         self.hot: dict[int, int] = {}
@@ -66,5 +68,3 @@ class Ledger:
     def copies(self, tokens: list[int]) -> Counter[int]:
         """How many of the hot tokens among these lie at each serial number."""
         return Counter(self.hot[token] for token in tokens if token in self.hot)
-
-

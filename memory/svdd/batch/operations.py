@@ -11,13 +11,24 @@ from torch import Tensor
 from memory.contract import NotConverged
 from memory.svdd.batch.arithmetic import pick
 from memory.svdd.batch.store import Store
-from memory.svdd.batch.upkeep import part_of, polish, refactor, refresh, repair, rows_of, shed_edges, start, take_statuses
 from memory.svdd.batch.upkeep import field as field_of
+from memory.svdd.batch.upkeep import (
+    part_of,
+    polish,
+    refactor,
+    refresh,
+    repair,
+    rows_of,
+    shed_edges,
+    start,
+    take_statuses,
+)
 from memory.svdd.batch.walk import admit_to_margin, run, send
 from memory.svdd.batch.work import BOUND, DONE, FAILED, MARGIN, RESERVE, Work
 
 REFRESH_EVERY = 64
 WALKED, REPAIRED, RESOLVED = 1, 2, 3
+UPKEEP, JOINS, WALKS, STARTS = 1, 2, 3, 4
 
 SolveAlone = Callable[[Work, int, Tensor], None]
 
@@ -44,7 +55,9 @@ class Report:
 
 @dataclass
 class Engine:
-    """A store with what its operations share: how to solve one memory alone, and the switches by which tests force a path."""
+    """A store with what its operations share: how to solve one memory alone, and the switches by which tests force a
+    path.
+    """
 
     store: Store
     alone: SolveAlone
@@ -106,17 +119,144 @@ class Engine:
         store = self.store
         store.need_locations(store.most + 1)
         slot, new = store.locate(rows, keys)
-        serial, most, walks, starts = self._triage(rows, slot)
-        store.most = most
-        done: list[tuple[Work, Tensor]] = []
-        for chosen, action in ((walks, self._take_up), (starts, self._start)):
-            if len(chosen):
-                done.append(action(rows[chosen], slot[chosen], report))
-        if any(bool(failed.any()) for _, failed in done):
+        store.operations[rows] += 1
+        serial, counts, flags = self._triage(rows, slot)
+        store.most = max(store.most, *counts)
+        busy = [line for line, flag in enumerate(flags) if flag]
+        if busy and not self._take_up(rows, slot, flags, busy, report):
             store.give_back(rows, slot, new)
-            raise NotConverged("an admission to the batch reached no state that passes its checks; it is as it was before")
-        for work, _ in done:
-            store.put(work)
-            if work.starts is False:
-                store.advance_clock(work)
+            store.operations[rows] -= 1
+            raise NotConverged(
+                "an admission to the batch reached no state that passes its checks; it is as it was before"
+            )
         return serial
+
+    def _triage(self, rows: Tensor, slot: Tensor) -> tuple[list[int], list[int], list[int]]:
+        """Serials, location counts and what each memory must do: nothing, upkeep, join, walk or start (0..4)."""
+        store = self.store
+        solved, status = store.solved[rows], store.status[rows, slot]
+        violates = (status != MARGIN) & (store.g[rows, slot] < -store.tolerance(rows))
+        due = (store.operations[rows] % REFRESH_EVERY == 0).long() * UPKEEP
+        joins = torch.where(status == BOUND, JOINS, due)
+        flag = torch.where(violates, WALKS, joins)
+        tokens = torch.where(store.valid(rows), store.mult[rows], 0).sum(1)
+        begins = torch.where(tokens >= store.full[rows] * (1.0 - 1e-12), STARTS, 0)
+        flag = torch.where(solved, flag, begins)
+        serial, counts, flags = torch.stack([store.serial[rows, slot], store.n[rows], flag]).tolist()
+        return serial, counts, flags
+
+    def _take_up(self, rows: Tensor, slot: Tensor, flags: list[int], busy: list[int], report: Report) -> bool:
+        store, device = self.store, rows.device
+        lines = torch.tensor(busy, device=device)
+        flag = torch.tensor([flags[line] for line in busy], device=device)
+        rows, slot = rows[lines], slot[lines]
+        work = store.take(rows)
+        mult = _tokens(work)
+        if STARTS in flags:
+            self._on_part(work, flag == STARTS, lambda part: start(part, _tokens(part), store.full[part.rows]))
+        up = torch.ones_like(work.r)
+        send(work, flag == WALKS, slot, up, torch.zeros_like(up), True)
+        admit_to_margin(work, flag == JOINS, slot, up)
+        run(work)
+        report.reach(rows[flag >= WALKS], WALKED)
+        due = (flag == STARTS) | (store.operations[rows] % REFRESH_EVERY == 0)
+        if bool(self.finish(work, mult, due, report).any()):
+            return False
+        store.put(work)
+        self._advance_clock(work, flag != STARTS)
+        store.solved[rows] = True
+        return True
+
+    def _advance_clock(self, work: Work, which: Tensor) -> None:
+        chosen = part_of(work, which)
+        if chosen is not None:
+            self.store.advance_clock(chosen[1])
+
+    # ---- deletion ----
+
+    def shrink(self, rows: Tensor, serials: Tensor, report: Report) -> None:
+        """One token fewer for every serial number >= 0 in each row of serials (p, rounds); raises NotConverged."""
+        store = self.store
+        store.operations[rows] += 1
+        work = store.take(rows)
+        mult = _tokens(work)
+        for serial in serials.unbind(1):
+            self._shrink_one(work, mult, serial, report)
+        if bool(self.finish(work, mult, torch.ones_like(work.to_kkt), report).any()):
+            store.operations[rows] -= 1
+            raise NotConverged(
+                "a deletion in the batch reached no state that passes its checks; it is as it was before"
+            )
+        store.put(work)
+        store.mult.index_copy_(0, rows, mult)
+        store.advance_clock(work)
+        store.keep_locations(rows, mult > 0)
+
+    def _shrink_one(self, work: Work, mult: Tensor, serial: Tensor, report: Report) -> None:
+        """The mass at a location walks down to its smaller cap, where it is above."""
+        here = (self.store.serial[work.rows] == serial[:, None]) & work.valid
+        slot = here.to(torch.int8).argmax(1)
+        mult -= here.long()
+        cap = mult * work.C[:, None]
+        work.cap = torch.where(here, cap, work.cap)
+        ends = pick(work.cap, slot)
+        walks = here.any(1) & (pick(work.a, slot) > ends) & (work.mode != FAILED)
+        report.reach(work.rows[walks], WALKED)
+        send(work, walks, slot, -torch.ones_like(ends), ends, False)
+        run(work)
+
+    # ---- pruning and the clock ----
+
+    def prunable(self, rows: Tensor, report: Report) -> Tensor:
+        """Solve the margins again and say which locations (p, R) may go cold; raises NotConverged."""
+        store = self.store
+        store.operations[rows] += 1
+        work = store.take(rows)
+        mult = _tokens(work)
+        if bool(self.finish(work, mult, torch.ones_like(work.to_kkt), report).any()):
+            store.operations[rows] -= 1
+            raise NotConverged("pruning the batch reached no state that passes its checks; it is as it was before")
+        store.put(work)
+        store.advance_clock(work)
+        return (work.status == RESERVE) & (work.g > 4.0 * work.tolerance()[:, None])
+
+    def reexamine(self, report: Report) -> list[tuple[int, int]] | None:
+        """Look at every cold token whose expiry has passed; None when there is none, else (memory, slot) of those that
+        must come back, one a memory."""
+        store = self.store
+        everyone = torch.arange(store.batch, device=store.device)
+        lapsed = (store.cold_expiry <= store.clock(everyone)[:, None]) & store.solved[:, None]
+        if not bool(lapsed.any()):
+            return None
+        b, q = lapsed.nonzero().unbind(1)
+        rows = rows_of(lapsed.any(1))
+        lines = torch.searchsorted(rows, b)
+        g = store.gradient_at(rows, lines, store.cold_x[b, :, q])
+        report.reexamined += lapsed.sum(1)
+        # A condition nearer than the clock can tell apart would lapse again at once: such a token is better hot.
+        least = torch.maximum(4.0 * store.tolerance(b), 2.0 * (store.tolerance(b) + store.clock_rounding(b)))
+        stays = g > least
+        store.cold_expiry[b, q] = torch.where(stays, store.expiry(b, g), store.cold_expiry[b, q])
+        back = torch.full_like(store.cold_expiry, torch.inf)
+        back[b, q] = torch.where(stays, torch.inf, store.cold_expiry[b, q])
+        first = torch.stack([torch.arange(store.batch, device=store.device), back.argmin(1)], 1)
+        return [(row, slot) for row, slot in first[(back < torch.inf).any(1)].tolist()]
+
+
+def _tokens(work: Work) -> Tensor:
+    """Tokens at each location: (B, R), 0 in padding."""
+    return torch.where(work.valid, work.store.mult[work.rows], 0)
+
+
+def _refresh_all(work: Work) -> None:
+    refactor(work)
+    polish(work)
+    refresh(work)
+
+
+def _adopt_masses(work: Work) -> None:
+    """Status, margin, factor and gradients that follow from masses and rho just set."""
+    state = torch.where(work.a <= 0.0, RESERVE, torch.where(work.a >= work.cap, BOUND, MARGIN)).to(torch.int8)
+    work.status = torch.where(work.valid, state, work.status)
+    work.g = field_of(work) + work.r[:, None]
+    take_statuses(work)

@@ -1,8 +1,8 @@
 """Padded storage of many memories on one device: locations, kernel, masses, margin factors and cold tokens.
 
-Only the first n[b] location slots, m[b] margin slots and the cold slots with an expiry below +inf mean anything; whatever lies
-beyond them is never read into a result. Locations have serial numbers that stay when slots move, so that the host can tell where
-a token lies without following the device.
+Only the first n[b] location slots, m[b] margin slots and the cold slots with an expiry below +inf mean anything;
+whatever lies beyond them is never read into a result. Locations have serial numbers that stay when slots move, so that
+the host can tell where a token lies without following the device.
 """
 
 from __future__ import annotations
@@ -123,6 +123,24 @@ class Store:
             out.append(self.r[rows[chosen]] + 2.0 * ordered_sum(k * a[chosen]))
         return torch.cat(out)
 
+    def score(self, rows: Tensor, queries: Tensor) -> Tensor:
+        """2 sum a kappa - rho at queries (p, q, d): (p, q); meaningless for memories that still collect."""
+        x, a = self.active(rows)
+        count = queries.shape[1]
+        lines = torch.arange(len(rows), device=self.device).repeat_interleave(count)
+        out = []
+        for chosen, part in _chunks(lines, queries.reshape(-1, self.d), x.shape[1] * x.shape[2]):
+            field = ordered_sum(self.kernel(rows[chosen], x[chosen], part) * a[chosen])
+            out.append(3.0 + (2.0 * field - self.r[rows[chosen]]))
+        return torch.cat(out).reshape(len(rows), count)
+
+    def clear(self, b: int) -> None:
+        """Memory b holds nothing and collects."""
+        self.n[b] = self.m[b] = 0
+        self.r[b] = self.scale[b] = 0.0
+        self.solved[b] = False
+        self.cold_expiry[b] = torch.inf
+
     # ---- work ----
 
     def take(self, rows: Tensor) -> Work:
@@ -131,15 +149,16 @@ class Store:
         slots = torch.arange(self.members.shape[1], device=self.device)
         live = slots < self.m[rows, None]
         a, cap, g = (torch.where(valid, getattr(self, name)[rows], 0.0) for name in _REALS)
-        nothing, none = torch.zeros_like(rows), torch.full_like(rows, -1)
-        r = self.r[rows]
+        nothing, none, r = torch.zeros_like(rows), torch.full_like(rows, -1), self.r[rows]
+        factor = live[:, :, None] & live[:, None, :]
         return Work(
             store=self, rows=rows, a=a, cap=cap, g=g, a_was=a.clone(), g_was=g.clone(), r_was=r.clone(),
             status=torch.where(valid, self.status[rows], PADDING).to(torch.int8), frozen=torch.zeros_like(valid),
             left_at=self.left_at[rows], members=torch.where(live, self.members[rows], 0), m=self.m[rows],
-            V=torch.where(live[:, :, None] & live[:, None, :], self.V[rows], 0.0), D=torch.where(live, self.D[rows], 1.0),
-            r=r, scale=self.scale[rows], C=self.C[rows], stamp=self.stamp[rows], events=nothing.clone(), limit=nothing.clone(),
-            mode=torch.full_like(rows, DONE), walker=none.clone(), direction=torch.ones_like(r), target=torch.zeros_like(r),
+            V=torch.where(factor, self.V[rows], 0.0), D=torch.where(live, self.D[rows], 1.0),
+            r=r, scale=self.scale[rows], C=self.C[rows], stamp=self.stamp[rows],
+            events=nothing.clone(), limit=nothing.clone(), mode=torch.full_like(rows, DONE),
+            walker=none.clone(), direction=torch.ones_like(r), target=torch.zeros_like(r),
             to_kkt=torch.ones_like(rows, dtype=torch.bool), joiner=none.clone(), join_direction=torch.ones_like(r),
             leaving=none.clone(),
         )  # fmt: skip
@@ -229,6 +248,5 @@ class Store:
 
 def _chunks(lines: Tensor, keys: Tensor, cost: int) -> Iterator[tuple[Tensor, Tensor]]:
     size = max(2**20 // max(cost, 1), 1)
-    yield from zip(lines.split(size), keys.split(size), strict=True)
-
-
+    for first in range(0, len(lines), size):
+        yield lines[first : first + size], keys[first : first + size]

@@ -1,4 +1,6 @@
-"""Keeping lock-step states right: gradients from the masses, the margin solved again, checks, and repair by the same walk."""
+"""Keeping lock-step states right: gradients from the masses, the margin solved again, checks, and repair by the same
+walk.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def take_upper_rho(work: Work, which: Tensor) -> None:
 
 
 def polish(work: Work) -> None:
-    """Solve the margin again from the masses of all others; a member that would leave its box leaves the margin instead."""
+    """Solve the margin again from the masses of all others; a member that would leave its box leaves the margin
+    instead.
+    """
     rounds = torch.zeros_like(work.m)
     going = (work.m > 0) & (work.mode != FAILED)
     while bool(going.any()):
@@ -93,7 +97,9 @@ def _admissible_part(work: Work, members: Tensor, beta: Tensor, live: Tensor) ->
 
 
 def shed_edges(work: Work) -> None:
-    """Members that ended exactly on an edge of their box are no margin; rho follows its convention when none is left."""
+    """Members that ended exactly on an edge of their box are no margin; rho follows its convention when none is
+    left.
+    """
     while True:
         mass, cap = work.a.gather(1, work.members), work.cap.gather(1, work.members)
         live = work.live(work.members.shape[1]) > 0.0
@@ -143,7 +149,9 @@ def _exchange_in(work: Work, aside: Tensor, top: int) -> None:
 
 
 def settle(work: Work) -> None:
-    """Locations that violate their condition are frozen, out of every event test, and released one at a time, in order."""
+    """Locations that violate their condition are frozen, out of every event test, and released one at a time, in
+    order.
+    """
     tolerance = work.tolerance()[:, None]
     work.frozen = (work.status != MARGIN) & (work.violation() > tolerance)
     places = torch.arange(work.a.shape[1], device=work.a.device)
@@ -164,7 +172,11 @@ def settle(work: Work) -> None:
 
 
 def start(work: Work, mult: Tensor, full: Tensor) -> None:
-    """The first solve: the first locations at their caps until the mass is 1, then the violators released one at a time."""
+    """The first solve: the first locations at their caps until the mass is 1, then the violators released one at a
+    time.
+
+    mult (B, R) tokens of each location, full (B,) tokens that fill the mass.
+    """
     before = mult.cumsum(1) - mult
     taken = torch.minimum((full[:, None] - before).clamp_min(0.0), mult.to(work.a.dtype))
     taken = torch.where(taken < 1e-9, 0.0, taken)
@@ -205,4 +217,3 @@ def part_of(work: Work, mask: Tensor) -> tuple[Tensor, Work] | None:
     """The rows of a mask as their own work, or None where there is none."""
     rows = rows_of(mask)
     return (rows, work.take(rows)) if len(rows) else None
-

@@ -1,7 +1,7 @@
 """The walk in lock-step: in every pass each memory of the batch makes its own next move [CP, SVA 3.2-3.3].
 
-A move is an event of the walk, a step of rho alone where the margin is empty, or a step of a location that joins the margin. The
-host learns one small row of counts per pass; everything else stays on the device.
+A move is an event of the walk, a step of rho alone where the margin is empty, or a step of a location that joins the
+margin. The host learns one small row of counts per pass; everything else stays on the device.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def take_out(work: Work, count: int, top: int) -> None:
     """Drop the `count` members that are marked as leaving from the factor."""
     rows = first_true(work.leaving >= 0, count)
     parts = (work.V, work.D, work.members, work.m)
-    changed = drop(*(part.index_select(0, rows) for part in parts), work.leaving.index_select(0, rows), top)
+    V, D, members, m = (part.index_select(0, rows) for part in parts)
+    changed = drop(V, D, members, m, work.leaving.index_select(0, rows), top)
     for whole, part in zip(parts, changed, strict=True):
         whole.index_copy_(0, rows, part)
     work.leaving = torch.full_like(work.leaving, -1)
@@ -144,7 +145,9 @@ def respond(work: Work, top: int) -> Entry:
 
 
 def _choose(work: Work, entry: Entry, walks: Tensor) -> tuple[Move, tuple[Tensor, Tensor], Tensor]:
-    """The nearest event of each row; among equals the first of: the end, g = 0, the members, the points, each by slot."""
+    """The nearest event of each row; among equals the first of: the end, g = 0, the members, the points, each by
+    slot.
+    """
     nothing = 1e-13 * work.C / entry.beta.abs().amax(1).clamp_min(1.0)
     rho_rate, rate, noise = _gradient_rates(work, entry)
     free = walks & ~entry.dependent
@@ -231,7 +234,7 @@ def _conclude(work: Work, entry: Entry, move: Move, walks: Tensor, arrives: Tens
     leaves = moved & (move.kind == MEMBER_LEAVES)
     touched = walks & (move.kind == POINT_JOINS)
     _end_at_box(work, entry, ended)
-    work.leave(leaves, move.member, entry.direction * pick(entry.beta, move.member.clamp_max(entry.beta.shape[1] - 1)) > 0.0)
+    work.leave(leaves, move.member, entry.direction * pick(entry.beta, move.member) > 0.0)
     arrives = arrives | _settle_at_zero(work, entry.location, reached)
     _start_joining(work, move.point, touched, pick(work.status, move.point) == RESERVE)
     work.append(arrives, entry.location, entry.z, entry.pivot)
@@ -267,7 +270,9 @@ def _start_joining(work: Work, location: Tensor, which: Tensor, upwards: Tensor)
 
 
 def _move_rho(work: Work, empty: Tensor) -> None:
-    """rho moves alone until a partner joins or the walker itself reaches g = 0; with neither, a walk down has failed."""
+    """rho moves alone until a partner joins or the walker itself reaches g = 0; with neither, a walk down has
+    failed.
+    """
     location, direction = work.walker.clamp_min(0), work.direction
     partner_g, partner = _nearest_partner(work, direction)
     infinite = direction * torch.inf

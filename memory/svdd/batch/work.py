@@ -29,8 +29,8 @@ class Work:
         left_at (B, R): stamp at which a location last left the margin.
         members (B, M), m (B,), V, D: the margin and its factor, the reference in slot 0.
         r, scale, C, stamp, events, limit (B,): rho + 1, largest -k, token cap, position stamp, moves made and allowed.
-        mode (B,): WALK, JOIN, DONE or FAILED; walker, direction, target, to_kkt: what walks where; joiner, join_direction;
-            leaving: margin slot that goes before the next move, or -1.
+        mode (B,): WALK, JOIN, DONE or FAILED; walker, direction, target, to_kkt: what walks where; joiner,
+            join_direction; leaving: margin slot that goes before the next move, or -1.
     """
 
     store: Store
