@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cohort_sql import attrition
+from cohort_sql.checks import open_views
 from cohort_sql.engine import CHANNELS, EVENT_CHANNELS, Engine
 from cohort_sql.errors import CohortError
 from cohort_sql.ingest import ingest
 from cohort_sql.presets import Readings, select_causal, select_paper
-from cohort_sql.source import Source, open_views
+from cohort_sql.source import Source
 
 __all__ = ["CHANNELS", "EVENT_CHANNELS", "CohortError", "CohortResult", "build_cohort"]
 
@@ -103,8 +104,8 @@ def _fill(engine: Engine, *, careful: bool) -> None:
     engine.table("carry_limit", limited=careful)
     engine.table("typical")
     _refuse_unmeasured(engine)
-    engine.table("carried", backward=not careful)
-    for name in ("filled", "center", "spread", "stay_coverage", "coverage"):
+    engine.table("first_measured", backward=not careful)
+    for name in ("carried", "filled", "center", "spread", "stay_coverage", "coverage"):
         engine.table(name)
 
 
@@ -138,7 +139,7 @@ def _write(engine: Engine, out: Path, flow: dict[str, Any], tell: Progress) -> C
     shutil.rmtree(hourly, ignore_errors=True)
     hourly.mkdir(parents=True)
     stays = engine.arrow("stays")
-    pq.write_table(stays, out / "stays.parquet", compression="zstd")
+    pq.write_table(stays, out / "stays.parquet")
     blocks = list(plan_blocks(stays, BLOCK_ROWS))
     buckets = tuple(sorted({block.bucket for block in blocks}))
     for done, bucket in enumerate(buckets):
@@ -166,7 +167,7 @@ def _write_bucket(engine: Engine, folder: Path, blocks: Sequence[Block]) -> None
     try:
         for block in blocks:
             hours = engine.arrow("hourly", **block._asdict())
-            writer = writer or pq.ParquetWriter(folder / "part.parquet", hours.schema, compression="zstd")
+            writer = writer or pq.ParquetWriter(folder / "part.parquet", hours.schema)
             writer.write_table(hours, row_group_size=BLOCK_ROWS)
     finally:
         if writer is not None:

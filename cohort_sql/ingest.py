@@ -12,9 +12,10 @@ from pathlib import Path
 
 import duckdb
 
+from cohort_sql.checks import refuse_unreadable
 from cohort_sql.engine import Engine, dictionary_path, header, place, sql_text
 from cohort_sql.errors import CohortError
-from cohort_sql.source import Source, refuse_unreadable
+from cohort_sql.source import Source
 
 _ENDS = 2**20
 # Room that the ingested file and DuckDB's spill may need, as a share of the source file; a vital takes 12 bytes there.

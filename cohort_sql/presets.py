@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cohort_sql.engine import Engine
-from cohort_sql.source import Source
+
+if TYPE_CHECKING:
+    from cohort_sql.source import Source
 
 MIN_DAYS = 2.0
 MIN_HOURS = 48
@@ -27,9 +29,7 @@ def select_paper(engine: Engine, source: Source, stays: int | None, seed: int) -
     """Make the tables outcome and measured_hour by the published rules; return what became of the readings."""
     engine.table("vital_item", paper_only=True)
     engine.table("icustay", reading=source.icustays)
-    engine.table("paper/eligible_stay", min_days=MIN_DAYS)
-    places = [row["position"] for row in engine.rows("select position from eligible_stay order by position")]
-    engine.positions("drawn_stay", published_draw(places, stays, seed))
+    engine.positions("drawn_stay", published_draw(published_places(engine), stays, seed))
     engine.table("paper/stay", min_days=MIN_DAYS)
     engine.table("paper/reading_hour")
     engine.table("paper/grid", min_hours=MIN_HOURS)
@@ -68,6 +68,12 @@ def causal_stays(engine: Engine, source: Source, stays: int | None, seed: int) -
         seed=str(seed),
         stays=ALL_STAYS if stays is None else stays,
     )
+
+
+def published_places(engine: Engine) -> list[int]:
+    """Return the places in icustay of the stays that the published draw chooses from."""
+    engine.table("paper/eligible_stay", min_days=MIN_DAYS)
+    return [row["position"] for row in engine.rows("select position from eligible_stay order by position")]
 
 
 def published_draw(eligible: Sequence[int], stays: int | None, seed: int) -> list[int]:
