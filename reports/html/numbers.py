@@ -12,6 +12,7 @@ from reports.html.model import Hidden, OptionalCount, Value
 
 HIDDEN_NOTE = "hidden: a count of 1 to 10, or a number from which one could be worked out"
 _LONG_NUMBER = re.compile(r"\d{7,}")
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PATH = re.compile(r"(?<![\w.:/])(?:~|file:/|[A-Za-z]:)?[/\\]{1,2}[^\s,;\"'<>]+")
 
 
@@ -69,8 +70,13 @@ def percent_span(values: Iterable[Value]) -> str:
 
 
 def scientific(value: Value, kind: Kind, reason: str = "not reported by the run") -> Cell:
-    """Print an error with two significant digits and a power of ten."""
-    return _cell(value, kind, reason, "{:.1e}")
+    """Print an error with two significant digits and a power of ten; zero is exact."""
+    cell = _cell(value, kind, reason, "{:.1e}")
+    if cell.kind is not kind:
+        return cell
+    digits, power = cell.text.replace("−", "-").split("e")
+    raised = str(int(power)).translate(_SUPERSCRIPTS)
+    return replace(cell, text=f"{digits} × 10{raised}".replace(" ", "\u2009") if float(digits) else "0")
 
 
 def interval(low: Value, high: Value, kind: Kind, reason: str, *, signed: bool = False) -> Cell:

@@ -13,6 +13,7 @@ from reports.html.words import order
 FEW_GROUPS = "an interval needs at least two stays or patients"
 NO_EVENT = "no stay has such an event hour"
 NOT_REPORTED = "not reported by the run"
+NOT_GIVEN = "the publication does not print it"
 
 
 @dataclass(frozen=True)

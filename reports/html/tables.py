@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from reports.html.model import AuditRow, ContrastRow, PublishedRow, RetentionRow, Study, Value
 from reports.html.numbers import Cell, Kind, as_published, count, fraction, interval, percent, plain, scientific
-from reports.html.shared import FEW_GROUPS, NO_EVENT, NOT_REPORTED, Table, kind_of, notes, verdict_word
+from reports.html.shared import FEW_GROUPS, NO_EVENT, NOT_GIVEN, NOT_REPORTED, Table, kind_of, notes, verdict_word
 from reports.html.words import CHANNEL_ORDER, POLICY_ORDER, UNITS, channel_name, order
 
 
@@ -137,7 +137,7 @@ def _measure(row: PublishedRow) -> str:
 
 
 def _published_cells(row: PublishedRow) -> list[Cell]:
-    signed, absent = row.right is not None, "the source does not print it"
+    signed, absent = row.right is not None, NOT_GIVEN
     low, high = as_published(row.low, absent, signed=signed), as_published(row.high, absent, signed=signed)
     ends = low if low.kind is Kind.UNDEFINED else Cell(f"{low.text} to {high.text}", Kind.PUBLISHED)
     budget = percent(row.budget, Kind.PUBLISHED, absent)
@@ -147,6 +147,11 @@ def _published_cells(row: PublishedRow) -> list[Cell]:
         ends,
         count(row.stays or row.groups, Kind.PUBLISHED, absent),
     ]
+    return _given(cells)
+
+
+def _given(cells: Sequence[Cell]) -> list[Cell]:
+    """What a publication leaves out is not given, rather than not defined."""
     return [replace(cell, text="not given") if cell.kind is Kind.UNDEFINED else cell for cell in cells]
 
 
@@ -235,10 +240,11 @@ def _audit_cells(
     decay: float | None,
     covered: int | None,
 ) -> list[Cell]:
-    absent = "the source does not print it" if kind is Kind.PUBLISHED else NOT_REPORTED
+    absent = NOT_GIVEN if kind is Kind.PUBLISHED else NOT_REPORTED
     cells = [count(n, kind, absent) for n in trials]
     cells += [scientific(error, kind, absent) for error in errors]
-    return [*cells, percent(agreement, kind, absent), scientific(decay, kind, absent), count(covered, kind, absent)]
+    cells += [percent(agreement, kind, absent), scientific(decay, kind, absent), count(covered, kind, absent)]
+    return _given(cells) if kind is Kind.PUBLISHED else cells
 
 
 def streaming_table(study: Study) -> Table:

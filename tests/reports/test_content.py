@@ -11,7 +11,7 @@ import pytest
 import sample
 
 from reports.html import render_report
-from reports.html.numbers import Kind, as_published, count, fraction, interval, percent, plain
+from reports.html.numbers import Kind, as_published, count, fraction, interval, percent, plain, scientific
 from reports.html.svg import Scale
 
 
@@ -116,6 +116,13 @@ def test_published_numbers_look_different_and_keep_their_printed_decimals(page: 
     assert "published" not in set(re.findall(r'<span class="number (\w+)">', section(page, "retention")))
 
 
+def test_audit_puts_the_published_row_under_ours_and_names_what_failed(page: str) -> None:
+    text = words(section(page, "audit"))
+    assert "Hourly vitals, deduplicated built by admission; target 1.0 × 10⁻⁹, met by 300" in text
+    assert "published 299 300 1.6 × 10⁻⁹ 5.6 × 10⁻⁵ 1.1 × 10⁻² not given" in text
+    assert "failures: not ready 1" in text
+
+
 def test_simulated_study_marks_every_figure_drawing_table_and_number(simulated_page: str, page: str) -> None:
     for figure in re.findall(r"<figure.*?</figure>", simulated_page, re.DOTALL):
         assert "Simulated: invented patients" in figure
@@ -180,6 +187,8 @@ def test_numbers_are_printed_with_fixed_decimals_and_a_true_minus() -> None:
     assert count(668_862, Kind.MEASURED).text == "668,862"
     assert interval(-0.1, None, Kind.MEASURED, "few").note == "few"
     assert fraction(float("nan"), Kind.MEASURED).kind is Kind.UNDEFINED
+    assert scientific(3.14e-15, Kind.MEASURED).text == "3.1\u2009×\u200910⁻¹⁵"
+    assert scientific(0.0, Kind.MEASURED).text == "0"
     assert as_published(0.8, "").text + as_published(0.8, "").pad == "0.80\u2007\u2007"
 
 

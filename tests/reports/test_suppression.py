@@ -210,7 +210,8 @@ def test_a_hidden_estimate_leaves_no_mark_and_a_hidden_share_no_boundary_in_the_
 
 def test_show_records_shows_everything_and_says_so(page: str) -> None:
     shown = render_report(sample.study(show_records=True))
-    assert "shown, for local viewing only" in shown
+    assert "do not pass it on" in shown
+    assert "do not pass it on" not in page
     assert 'class="number hidden"' not in re.sub(r'<ul class="looks">.*?</ul>', "", shown, flags=re.DOTALL)
     assert 'class="number hidden"' in re.sub(r'<ul class="looks">.*?</ul>', "", page, flags=re.DOTALL)
     assert ">0.403<" in shown
