@@ -34,8 +34,8 @@ class Certificate:
     Attributes:
         kkt_residual: largest violation of a stationarity or box condition, in units of the kernel.
         duality_gap: q'(a - z) with z the minimiser of q'z over the feasible set.
-        score_bound: the gate score, as evaluated in float64, is right to this everywhere, rho taken to its nearest admissible
-            value.
+        score_bound: the gate score, as evaluated in float64, is right to this everywhere, rho taken to its nearest
+            admissible value.
         bound_kind: "A" (square root of the gap) or "B" (linear in the residual).
         mass_error: |sum a - 1|.
         rho_interval: the values of rho that the state's coefficients allow, lower and upper end.
@@ -93,7 +93,7 @@ class Outcome:
 
     @property
     def label(self) -> str:
-        """"certified" or "uncertified"."""
+        """ "certified" or "uncertified"."""
         return "certified" if self.certified else "uncertified"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def state_digest(state: dict[str, Any]) -> str:
-    """SHA-256 of a state of arrays, numbers, strings and nested dicts, keys sorted, arrays little-endian with their shape.
+    """SHA-256 of a state of arrays, numbers, strings and nested dicts: keys sorted, arrays little-endian with shape.
 
     Raises TypeError on anything else. It does not say whether the state is right: that is the certificate's part.
     """

@@ -14,10 +14,10 @@ def shifted_kernel(left: Array, right: Array, sigma: float) -> Array:
     Holds an (n, m, d) intermediate: it is not meant for more rows than fit in memory.
     """
     gap = left[:, None, :] - right[None, :, :]
-    return np.expm1(-np.einsum("nmd,nmd->nm", gap, gap) / sigma**2)
+    return np.asarray(np.expm1(-np.einsum("nmd,nmd->nm", gap, gap) / sigma**2))
 
 
 def kernel(left: Array, right: Array, sigma: float) -> Array:
-    """exp(-||a - b||^2 / sigma^2) for all pairs of rows: (n, d) and (m, d) give (n, m), in [0, 1]. Source: [SVA 3.1]."""
+    """exp(-||a - b||^2 / sigma^2) for all pairs of rows: (n, d) and (m, d) give (n, m). Source: [SVA 3.1]."""
     gap = left[:, None, :] - right[None, :, :]
-    return np.exp(-np.einsum("nmd,nmd->nm", gap, gap) / sigma**2)
+    return np.asarray(np.exp(-np.einsum("nmd,nmd->nm", gap, gap) / sigma**2))

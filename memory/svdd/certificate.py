@@ -1,15 +1,17 @@
 """Certificates of an SVDD state, computed from its keys and coefficients alone.
 
-Notation, per location: g_i = r + 2 sum_j k_ij a_j with the shifted kernel k and r = rho + 1, taken in extended precision.
-For a feasible a and an exact solution a* put d = a - a* and x = ||sum d_i phi_i||. Optimality of a* gives 2 x^2 <= sum g_i d_i.
-The score 2 sum a kappa - rho of the state is then right to 4 x + kkt: its sum to 2 x everywhere, its rho to 2 x + kkt.
+Notation, per location: g_i = r + 2 sum_j k_ij a_j with the shifted kernel k and r = rho + 1, taken in extended
+precision. For a feasible a and an exact solution a* put d = a - a* and x = ||sum d_i phi_i||. Optimality of a* gives
+2 x^2 <= sum g_i d_i. The score 2 sum a kappa - rho of the state is then right to 4 x + kkt: its sum to 2 x
+everywhere, its rho to 2 x + kkt.
 
 Bound A: sum g_i d_i <= gap, so x <= sqrt(gap / 2).
 
-Bound B: let N hold every location with |g| <= gamma and every one strictly inside its box; all others (cold tokens included)
-satisfy their condition with slack gamma, so they only help. On N use the spectrum of the kernel on sum-zero vectors: along its
-strong directions |sum g_i d_i| <= b x with b^2 = sum u_k^2 / lambda_k, along the rest it is at most w D with w the norm of g
-there and D a bound on ||d|| from the boxes. So 2 x^2 <= b x + w D, minimised over where the spectrum is split.
+Bound B: let N hold every location with |g| <= gamma and every one strictly inside its box; all others (cold tokens
+included) satisfy their condition with slack gamma, so they only help. On N use the spectrum of the kernel on sum-zero
+vectors: along its strong directions |sum g_i d_i| <= b x with b^2 = sum u_k^2 / lambda_k, along the rest it is at
+most w D with w the norm of g there and D a bound on ||d|| from the boxes. So 2 x^2 <= b x + w D, minimised over where
+the spectrum is split.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memory.contract import Array, Certificate
 from memory.kernel import shifted_kernel
@@ -29,6 +32,7 @@ _ROUNDING = 2.0**-52
 _SLACKS = tuple(10.0**power for power in range(-12, -4))
 _MOST_NEAR = 700
 
+Mask = NDArray[np.bool_]
 ColdKeys = Callable[[float], Array]
 
 
@@ -91,9 +95,9 @@ def certify(state: LocationState) -> Certificate:
 
 
 def _evaluation_rounding(state: LocationState, scale: float) -> float:
-    """What a float64 evaluation of the score can add: kernel entries and their sum at their scale, three last places of 3."""
+    """What evaluating the score in float64 can add: kernel entries and their sum at their scale, last places of 3."""
     terms = int(np.count_nonzero(state.mass)) + 2 * state.keys.shape[1] + 8
-    return 2.0**-53 * (terms * scale + 12.0)
+    return float(2.0**-53 * (terms * scale + 12.0))
 
 
 def _score_range(g: Array, scale: float) -> float:
@@ -116,7 +120,7 @@ def _duality_gap(state: LocationState, g: Array) -> float:
     before = np.concatenate([[0.0], np.cumsum(state.cap[order])[:-1]])
     best = np.empty_like(g)
     best[order] = np.clip(1.0 - before, 0.0, state.cap[order])
-    return max(math.fsum((state.mass - best) * g), 0.0)
+    return max(float(math.fsum((state.mass - best) * g)), 0.0)
 
 
 def _rho_interval(state: LocationState, g: Array) -> tuple[float, float]:
@@ -153,7 +157,7 @@ def _near_cold(state: LocationState, cold: Array, gamma: float) -> tuple[Array, 
 
 
 def _distance_on(
-    state: LocationState, near: Array, near_cold: tuple[Array, Array], wrong: Array, gamma: float, noise: float
+    state: LocationState, near: Mask, near_cold: tuple[Array, Array], wrong: Array, gamma: float, noise: float
 ) -> float | None:
     keys = np.concatenate([state.keys[near], near_cold[0]])
     violation = np.concatenate([wrong[near], near_cold[1]])
@@ -177,7 +181,7 @@ def _distance_on(
     return best
 
 
-def _reach(state: LocationState, reference: Array, near: Array) -> float:
+def _reach(state: LocationState, reference: Array, near: Mask) -> float:
     """Largest feature distance from the reference to a location outside N; cold keys may lie anywhere."""
     outside = state.keys[~near]
     farthest = -float(shifted_kernel(outside, reference, state.sigma).min()) if len(outside) else 0.0

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memory.contract import Array, Certificate, Ids, MemoryRefused, NotConverged, NotReady, Outcome, Path
 from memory.digest import state_digest
 from memory.svdd import _core
 from memory.svdd.certificate import LocationState, certify
+from memory.svdd.checks import carries, inequality, key_rows, leaving_ids, positive, token_ids
 from memory.svdd.probes import Readings, largest_change, probe_points
 from memory.svdd.values import Values
 
 ffi, lib = _core.ffi, _core.lib
 _PATHS: tuple[Path, ...] = ("reserve", "walk", "repaired", "resolved")
 _SMALLEST_DENOMINATOR = 1e-290
+Scalar = TypeVar("Scalar", bound=np.generic)
 ColdStore = Callable[[list[int]], tuple[Array, Array | None]]
 
 
@@ -30,21 +32,18 @@ def svdd_fetch_key(context: Any, token: int, out: Any) -> int:
 class SVDDMemory:
     """An exact support-vector memory of keys with optional values.
 
-    Keys are (n, d) finite float64, ids distinct 64-bit integers, C the cap of one token (0 < C), sigma > 0 the kernel width of
-    exp(-||a - b||^2 / sigma^2). `cold(ids) -> (keys, values)` is asked for pruned tokens; without it the memory keeps them
-    itself, outside the hot arrays. Every refusal raises MemoryRefused before anything changes; while n * C < 1 the memory
-    only collects, and score, read and certificate raise NotReady.
+    Keys are (n, d) finite float64, ids distinct 64-bit integers, C the cap of one token (0 < C), sigma > 0 the kernel
+    width of exp(-||a - b||^2 / sigma^2). `cold(ids) -> (keys, values)` is asked for pruned tokens; without it the
+    memory keeps them itself, outside the hot arrays. Every refusal raises MemoryRefused before anything changes;
+    while n * C < 1 the memory only collects, and score, read and certificate raise NotReady.
 
-    Source: [SVA 3.1-3.3] for problem, admission and deletion; [CP] for the walk; exact duplicates share one location whose
-    mass its copies split equally. It keeps no times and no patients, and one object is not for use from several threads.
+    Source: [SVA 3.1-3.3] for problem, admission and deletion; [CP] for the walk; exact duplicates share one location
+    whose mass its copies split equally. It keeps no times and no patients, and one object is not for use from several
+    threads.
     """
 
     def __init__(self, C: float, sigma: float, *, cold: ColdStore | None = None) -> None:
-        if not (math.isfinite(C) and C > 0.0):
-            raise MemoryRefused(f"C is {C!r}: it must be a finite number above 0")
-        if not (math.isfinite(sigma) and sigma > 0.0):
-            raise MemoryRefused(f"sigma is {sigma!r}: it must be a finite number above 0")
-        self._C, self._sigma, self._cold = float(C), float(sigma), cold
+        self._C, self._sigma, self._cold = positive("C", C), positive("sigma", sigma), cold
         self._clear()
 
     def _clear(self) -> None:
@@ -80,14 +79,16 @@ class SVDDMemory:
     @property
     def ids(self) -> Ids:
         """Ids of the hot tokens in order of arrival: (n,) int64."""
-        return _copy(self._core.token_id, self._core.tokens, np.int64) if self._core is not None else np.empty(0, np.int64)
+        if self._core is None:
+            return np.empty(0, np.int64)
+        return copied(self._core.token_id, self._core.tokens, np.int64)
 
     @property
     def alpha(self) -> Array:
         """Coefficients aligned with `ids`: (n,), zero while collecting."""
         if self._core is None:
             return np.empty(0)
-        location, copies = self._location(), _copy(self._core.mult, self._core.n, np.int32)
+        location, copies = self._location(), copied(self._core.mult, self._core.n, np.int32)
         return (self._mass() / copies)[location]
 
     @property
@@ -108,7 +109,9 @@ class SVDDMemory:
     @property
     def cold_ids(self) -> list[int]:
         """Ids of pruned tokens, ascending."""
-        return sorted(_copy(self._core.cold_id, self._core.cold, np.int64).tolist()) if self._core is not None else []
+        if self._core is None:
+            return []
+        return sorted(copied(self._core.cold_id, self._core.cold, np.int64).tolist())
 
     @property
     def locations(self) -> int:
@@ -126,13 +129,13 @@ class SVDDMemory:
     def fit(self, keys: Array, values: Array | None = None, ids: Iterable[int] | None = None) -> Self:
         """Replace the content by keys (n, d), optional values (n, d_v) and ids (default 0..n-1), solved exactly.
 
-        Raises MemoryRefused where n * C < 1, a key is not finite or an id comes twice. The result is that of admitting the
-        rows one by one.
+        Raises MemoryRefused where n * C < 1, a key is not finite or an id comes twice. The result is that of
+        admitting the rows one by one.
         """
         fresh = SVDDMemory(self._C, self._sigma, cold=self._cold)
         array = fresh._checked_keys(keys)
-        if not _carries(len(array), self._C):
-            raise MemoryRefused(_inequality(len(array), self._C) + ": give more keys or a larger C")
+        if not carries(len(array), self._C):
+            raise MemoryRefused(inequality(len(array), self._C) + ": give more keys or a larger C")
         fresh.admit_many(array, values, ids)
         self.__dict__.update(fresh.__dict__)
         self._bind_fetch()
@@ -149,12 +152,12 @@ class SVDDMemory:
     def admit_many(self, keys: Array, values: Array | None = None, ids: Iterable[int] | None = None) -> Outcome:
         """Take in keys (n, d) in order, in one compiled call: the same state as one by one.
 
-        values (n, d_v) and ids are optional. All or nothing on refusal: an id that is held or repeated, a number that is not
-        finite, another width. Source: [SVA 3.2]. Raises NotConverged if no path reaches a checked state.
+        values (n, d_v) and ids are optional. All or nothing on refusal: an id that is held or repeated, a number that
+        is not finite, another width. Source: [SVA 3.2]. Raises NotConverged if no path reaches a checked state.
         """
         array = self._checked_keys(keys)
         rows = self._values.checked(values, len(array))
-        tokens = self._checked_ids(ids, len(array))
+        tokens = token_ids(ids, len(array), self._known)
         if not len(array):
             return Outcome("reserve")
         self._open(array.shape[1])
@@ -174,12 +177,19 @@ class SVDDMemory:
     def delete(self, ids: Iterable[int], below_capacity: Literal["refuse", "collect"] = "refuse") -> Outcome:
         """Make the memory the exact solution for the tokens that stay, hot and cold ids alike, all or nothing.
 
-        Refused: an unknown id, an id twice and, unless below_capacity is "collect", a rest with n * C < 1; "collect" returns
-        to collecting, which is exactly a memory that was given the rest. Source: [SVA 3.3]; MATH 1.3 for cold tokens.
-        It does not reach copies of the keys outside this object.
+        Refused: an unknown id, an id twice and, unless below_capacity is "collect", a rest with n * C < 1; "collect"
+        returns to collecting, which is exactly a memory that was given the rest. Source: [SVA 3.3]; MATH 1.3 for cold
+        tokens. It does not reach copies of the keys outside this object.
         """
-        leaving = [int(token) for token in ids]
-        self._check_leaving(leaving, below_capacity)
+        if below_capacity not in ("refuse", "collect"):
+            raise MemoryRefused(f"below_capacity is {below_capacity!r}: choose 'refuse' or 'collect'")
+        leaving = leaving_ids(ids, self._known)
+        rest = len(self._known) - len(leaving)
+        if leaving and self.ready and below_capacity == "refuse" and not carries(rest, self._C):
+            raise MemoryRefused(
+                inequality(rest, self._C)
+                + " after this deletion: keep more tokens, or delete with below_capacity='collect'"
+            )
         if not leaving:
             return Outcome("reserve")
         before = int(self._core.tokens)
@@ -193,8 +203,8 @@ class SVDDMemory:
     def prune(self) -> Outcome:
         """Move reserve tokens to cold storage, certified: the hot state goes on to equal the full-history solution.
 
-        The outcome says how many left and by how much score and readout changed on probes (the hot keys and the midpoints of
-        neighbours in arrival). Source: [SVA Prop. 1] and MATH 1.3. It bounds work, not stored history.
+        The outcome says how many left and by how much score and readout changed on probes (the hot keys and the
+        midpoints of neighbours in arrival). Source: [SVA Prop. 1] and MATH 1.3. It bounds work, not stored history.
         """
         self._require_ready()
         probes = probe_points(self._location_keys())
@@ -208,16 +218,16 @@ class SVDDMemory:
         return self._outcome(removed=int(moved[0]), score_change=score_change, readout_change=readout_change)
 
     def prune_to(self, budget: int, policy: Literal["density", "oldest"] = "density") -> Outcome:
-        """Forget tokens until at most `budget` are held: reserve tokens first, then by policy; the outcome is "uncertified".
+        """Forget tokens until at most `budget` are held, reserve first, then by policy; the outcome is "uncertified".
 
-        "density" drops the tokens with the greatest summed kernel to the others, "oldest" the first to arrive. The state is
-        exact for what stays, not for the history: this is the comparison of [SVA 3.3], not a bound. Raises MemoryRefused
-        where budget * C < 1 or the policy is unknown.
+        "density" drops the tokens with the greatest summed kernel to the others, "oldest" the first to arrive. The
+        state is exact for what stays, not for the history: this is the comparison of [SVA 3.3], not a bound. Raises
+        MemoryRefused where budget * C < 1 or the policy is unknown.
         """
         if policy not in ("density", "oldest"):
             raise MemoryRefused(f"policy is {policy!r}: choose 'density' or 'oldest'")
-        if not _carries(budget, self._C):
-            raise MemoryRefused(_inequality(budget, self._C) + " at this budget: allow more tokens")
+        if not carries(budget, self._C):
+            raise MemoryRefused(inequality(budget, self._C) + " at this budget: allow more tokens")
         self._require_ready()
         before = self._readings(probes := probe_points(self._location_keys()))
         surplus = len(self._known) - budget
@@ -232,12 +242,9 @@ class SVDDMemory:
         """All ids in the order in which an empirical policy gives them up."""
         ids = self.ids
         active = self.alpha > 0.0
-        if policy == "oldest":
-            cost = np.arange(len(ids), dtype=np.float64)
-        else:
-            cost = -self._summed_kernel()
-        order = np.lexsort((np.arange(len(ids)), cost, active))
-        return self.cold_ids + ids[order].tolist()
+        arrival = np.arange(len(ids), dtype=np.float64)
+        cost = arrival if policy == "oldest" else -self._summed_kernel()
+        return [*self.cold_ids, *ids[np.lexsort((arrival, cost, active))].tolist()]
 
     def _summed_kernel(self) -> Array:
         keys = self._location_keys()[self._location()]
@@ -260,16 +267,16 @@ class SVDDMemory:
         """
         self._require_ready()
         queries = self._checked_keys(Q)
-        weights = np.empty((len(queries), self._core.n))
+        weights: Array = np.empty((len(queries), int(self._core.n)))
         lib.svdd_weights(
             self._core, ffi.from_buffer("double[]", queries), len(queries), ffi.from_buffer("double[]", weights)
         )
-        total = weights.sum(axis=1)
-        means = self._location_values()
+        total: Array = weights.sum(axis=1)
+        active = self._mass() > 0.0
         with np.errstate(invalid="ignore", divide="ignore"):
-            out = np.einsum("ql,lv->qv", weights, np.where(weights.any(axis=0)[:, None], means, 0.0)) / total[:, None]
+            out: Array = np.einsum("ql,lv->qv", weights[:, active], self._location_values()[active]) / total[:, None]
         out[total < _SMALLEST_DENOMINATOR] = np.nan
-        return np.asarray(out)
+        return out
 
     def certificate(self) -> Certificate:
         """Bound on the distance to the exact solution, recomputed from keys and coefficients [MATH 1.2]. Pure."""
@@ -292,8 +299,9 @@ class SVDDMemory:
     def from_state(cls, state: dict[str, Any], verify: bool = True, *, cold: ColdStore | None = None) -> SVDDMemory:
         """A memory that scores bit for bit as the one that gave the state, without solving again.
 
-        With verify, a state whose score may be off by more than 1e-8 of the range of the score, or whose mass error exceeds
-        1e-9, is refused; verify=False loads it so that it can be audited. Raises MemoryRefused also on a malformed state.
+        With verify, a state whose score may be off by more than 1e-8 of the range of the score, or whose mass error
+        exceeds 1e-9, is refused; verify=False loads it so that it can be audited. Raises MemoryRefused also on a
+        malformed state.
         """
         from memory.svdd.state import from_state  # noqa: PLC0415
 
@@ -330,49 +338,19 @@ class SVDDMemory:
         keys, values = self._cold(tokens)
         array = self._checked_keys(keys)
         if len(array) != len(tokens):
-            raise MemoryRefused(f"the cold store gave {len(array)} keys for {len(tokens)} ids: it must give one row per id")
+            raise MemoryRefused(
+                f"the cold store gave {len(array)} keys for {len(tokens)} ids: it must give one row per id"
+            )
         return array, self._values.checked(values, len(tokens))
 
     def _checked_keys(self, keys: Array) -> Array:
-        array = np.array(keys, dtype=np.float64, order="C", ndmin=2)
-        if array.ndim != 2 or array.shape[1] == 0:
-            raise MemoryRefused(f"keys have shape {np.shape(keys)}, expected (n, d) with d >= 1")
-        if self._core is not None and array.shape[1] != self._core.d:
-            raise MemoryRefused(f"keys have width {array.shape[1]}, this memory holds width {self._core.d}: keep one width")
-        if not np.isfinite(array).all():
-            raise MemoryRefused("keys hold a number that is not finite: remove or fill it first")
-        array += 0.0  # -0.0 and 0.0 are one location
-        return array
-
-    def _checked_ids(self, ids: Iterable[int] | None, count: int) -> Ids:
-        if ids is None:
-            first = max(self._known, default=-1) + 1
-            return np.arange(first, first + count, dtype=np.int64)
-        tokens = np.array([_as_id(token) for token in ids], dtype=np.int64)
-        if len(tokens) != count:
-            raise MemoryRefused(f"{len(tokens)} ids for {count} keys: give one id per key")
-        listed = tokens.tolist()
-        if len(set(listed)) != count or not self._known.isdisjoint(listed):
-            raise MemoryRefused("an id is given twice or already held: an id names one token; delete it first")
-        return tokens
-
-    def _check_leaving(self, leaving: list[int], below_capacity: str) -> None:
-        if below_capacity not in ("refuse", "collect"):
-            raise MemoryRefused(f"below_capacity is {below_capacity!r}: choose 'refuse' or 'collect'")
-        if len(set(leaving)) != len(leaving):
-            raise MemoryRefused("an id is listed twice for deletion: list each once")
-        unknown = sum(token not in self._known for token in leaving)
-        if unknown:
-            raise MemoryRefused(f"{unknown} of {len(leaving)} ids are not held by this memory: nothing was deleted")
-        rest = len(self._known) - len(leaving)
-        if leaving and self.ready and below_capacity == "refuse" and not _carries(rest, self._C):
-            raise MemoryRefused(
-                _inequality(rest, self._C) + " after this deletion: keep more tokens, or delete with below_capacity='collect'"
-            )
+        return key_rows(keys, None if self._core is None else int(self._core.d))
 
     def _require_ready(self) -> None:
         if not self.ready:
-            raise NotReady(_inequality(len(self._known), self._C) + ": the memory is still collecting; admit more tokens")
+            raise NotReady(
+                inequality(len(self._known), self._C) + ": the memory is still collecting; admit more tokens"
+            )
 
     def _raise_on(self, status: int, what: str) -> None:
         if not status:
@@ -384,16 +362,16 @@ class SVDDMemory:
         raise NotConverged(f"{what} reached no state that passes its checks; the memory is as it was before")
 
     def _mass(self) -> Array:
-        return _copy(self._core.a, self._core.n, np.float64)
+        return copied(self._core.a, self._core.n, np.float64)
 
     def _caps(self) -> Array:
-        return _copy(self._core.cap, self._core.n, np.float64)
+        return copied(self._core.cap, self._core.n, np.float64)
 
-    def _location(self) -> NDIndex:
-        return _copy(self._core.token_location, self._core.tokens, np.int32)
+    def _location(self) -> NDArray[np.int32]:
+        return copied(self._core.token_location, self._core.tokens, np.int32)
 
     def _location_keys(self) -> Array:
-        return _copy(self._core.x, self._core.n * self._core.d, np.float64).reshape(self._core.n, self._core.d)
+        return copied(self._core.x, self._core.n * self._core.d, np.float64).reshape(self._core.n, self._core.d)
 
     def _location_values(self) -> Array:
         """Mean value of each location's tokens: its mass is split equally among them."""
@@ -403,13 +381,14 @@ class SVDDMemory:
         location = self._location()
         total = np.zeros((self._core.n, values.shape[1]))
         np.add.at(total, location, values)
-        return np.asarray(total / _copy(self._core.mult, self._core.n, np.int32)[:, None])
+        return np.asarray(total / copied(self._core.mult, self._core.n, np.int32)[:, None])
 
-    def _ids_where(self, test: Callable[[Array, Array], Any]) -> list[int]:
+    def _ids_where(self, test: Callable[[Array, Array], NDArray[np.bool_]]) -> list[int]:
         if not self.ready:
             return []
         chosen = test(self._mass(), self._caps())
-        return self.ids[chosen[self._location()]].tolist()
+        listed: list[int] = self.ids[chosen[self._location()]].tolist()
+        return listed
 
     def _readings(self, probes: Array) -> Readings:
         return Readings(self.score(probes), self.read(probes))
@@ -430,9 +409,13 @@ class SVDDMemory:
         """Keys of the cold tokens whose expiry is nearer than a slack, as of now."""
         count, width = int(self._core.cold), int(self._core.d)
         clock = float(self._core.drift) + float(self._core.drift_low)
-        slack = _copy(self._core.cold_expiry, count, np.float64) - clock
-        ids = _copy(self._core.cold_id, count, np.int64)
-        own = None if self._cold is not None else _copy(self._core.cold_key, count * width, np.float64).reshape(count, width)
+        slack = copied(self._core.cold_expiry, count, np.float64) - clock
+        ids = copied(self._core.cold_id, count, np.int64)
+        own = (
+            None
+            if self._cold is not None
+            else copied(self._core.cold_key, count * width, np.float64).reshape(count, width)
+        )
 
         def keys_nearer_than(limit: float) -> Array:
             chosen = slack < limit
@@ -453,25 +436,8 @@ class SVDDMemory:
         )
 
 
-NDIndex = np.ndarray[Any, np.dtype[np.int32]]
-
-
-def _copy(pointer: Any, count: int, dtype: Any) -> Any:
+def copied(pointer: Any, count: int, dtype: type[Scalar]) -> NDArray[Scalar]:
     """A numpy copy of `count` elements behind a core pointer."""
     if count == 0:
         return np.empty(0, dtype)
     return np.frombuffer(ffi.buffer(pointer, count * np.dtype(dtype).itemsize), dtype=dtype).copy()
-
-
-def _as_id(token: Any) -> int:
-    if isinstance(token, bool) or not isinstance(token, int | np.integer) or not -(2**63) <= int(token) < 2**63:
-        raise MemoryRefused("an id is not a 64-bit integer: use one integer per token")
-    return int(token)
-
-
-def _carries(tokens: int, C: float) -> bool:
-    return tokens * C >= 1.0 - 1e-12
-
-
-def _inequality(tokens: int, C: float) -> str:
-    return f"n * C = {tokens} * {C:.6g} = {tokens * C:.6g} < 1, so the caps cannot carry the mass"

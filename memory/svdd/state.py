@@ -1,8 +1,8 @@
 """An SVDD memory as plain arrays, numbers and strings, and back.
 
-Fields: format, C, sigma, width (0 while nothing was given), solved (0 or 1), rho_shifted (rho + 1), operations; per hot token in
-order of arrival ids, alpha, location; per location keys (n, d), mass; values (hot tokens, d_v) with NaN for a missing value; cold
-{ids, expiry, keys (m, d) or (0, d) when a cold store holds them, values, drift, drift_low}.
+Fields: format, C, sigma, width (0 while nothing was given), solved (0 or 1), rho_shifted (rho + 1), operations; per hot
+token in order of arrival ids, alpha, location; per location keys (n, d), mass; values (hot tokens, d_v) with NaN for a
+missing value; cold {ids, expiry, keys (m, d) or (0, d) when a cold store holds them, values, drift, drift_low}.
 """
 
 from __future__ import annotations
@@ -14,14 +14,36 @@ import numpy as np
 
 from memory.contract import Array, Ids, MemoryRefused
 from memory.svdd import _core
-from memory.svdd.memory import ColdStore, SVDDMemory, _copy
+from memory.svdd.memory import ColdStore, SVDDMemory, copied
 
 ffi, lib = _core.ffi, _core.lib
 FORMAT = "svdd"
 SCORE_TOLERANCE = 1e-8
 MASS_TOLERANCE = 1e-9
-_FIELDS = {"format", "C", "sigma", "width", "solved", "rho_shifted", "operations", "ids", "alpha", "location", "keys", "mass", "values", "cold"}
+_SCALARS = ("format", "C", "sigma", "width", "solved", "rho_shifted", "operations")
+_FIELDS = {*_SCALARS, "ids", "alpha", "location", "keys", "mass", "values", "cold"}
 _COLD_FIELDS = {"ids", "expiry", "keys", "values", "drift", "drift_low"}
+_NO_ROWS = np.empty((0, 0))
+_EMPTY: dict[str, Any] = {
+    "width": 0,
+    "solved": 0,
+    "rho_shifted": 0.0,
+    "operations": 0,
+    "ids": np.empty(0, np.int64),
+    "alpha": np.empty(0),
+    "location": np.empty(0, np.int32),
+    "keys": _NO_ROWS,
+    "mass": np.empty(0),
+    "values": _NO_ROWS,
+    "cold": {
+        "ids": np.empty(0, np.int64),
+        "expiry": np.empty(0),
+        "keys": _NO_ROWS,
+        "values": _NO_ROWS,
+        "drift": 0.0,
+        "drift_low": 0.0,
+    },
+}
 
 
 def to_state(memory: SVDDMemory) -> dict[str, Any]:
@@ -29,12 +51,7 @@ def to_state(memory: SVDDMemory) -> dict[str, Any]:
     core = memory._core
     state: dict[str, Any] = {"format": FORMAT, "C": memory.C, "sigma": memory.sigma}
     if core is None:
-        empty = np.empty(0)
-        cold = {"ids": np.empty(0, np.int64), "expiry": empty, "keys": np.empty((0, 0)), "values": np.empty((0, 0)), "drift": 0.0, "drift_low": 0.0}
-        return state | {
-            "width": 0, "solved": 0, "rho_shifted": 0.0, "operations": 0, "ids": np.empty(0, np.int64), "alpha": empty,
-            "location": np.empty(0, np.int32), "keys": np.empty((0, 0)), "mass": empty, "values": np.empty((0, 0)), "cold": cold,
-        }  # fmt: skip
+        return state | _EMPTY
     return state | {
         "width": int(core.d),
         "solved": int(core.solved),
@@ -57,13 +74,17 @@ def _values_of(memory: SVDDMemory, ids: Ids) -> Array:
 
 def _cold_state(memory: SVDDMemory) -> dict[str, Any]:
     core, count = memory._core, int(memory._core.cold)
-    ids = _copy(core.cold_id, count, np.int64)
+    ids = copied(core.cold_id, count, np.int64)
     order = np.argsort(ids, kind="stable")
     held = memory._cold is None
-    keys = _copy(core.cold_key, count * core.d, np.float64).reshape(count, core.d)[order] if held else np.empty((0, core.d))
+    keys = (
+        copied(core.cold_key, count * core.d, np.float64).reshape(count, core.d)[order]
+        if held
+        else np.empty((0, core.d))
+    )
     return {
         "ids": ids[order],
-        "expiry": _copy(core.cold_expiry, count, np.float64)[order],
+        "expiry": copied(core.cold_expiry, count, np.float64)[order],
         "keys": keys,
         "values": _values_of(memory, ids[order]) if held else np.empty((0, 0)),
         "drift": float(core.drift),
@@ -157,8 +178,11 @@ def _check_form(state: dict[str, Any], cold: ColdStore | None) -> None:
 
 
 def _verify(memory: SVDDMemory, state: dict[str, Any]) -> None:
-    """Refuses a state beyond its tolerance. Conditions that hold to the rounding of the kernel are enough: where the score
-    hardly varies over the keys the bound cannot reach the tolerance, and float64 has no better state to offer."""
+    """Refuse a state beyond its tolerance.
+
+    Conditions that hold to the rounding of the kernel are enough: where the score hardly varies over the keys the bound
+    cannot reach the tolerance, and float64 has no better state to offer.
+    """
     if not memory.ready:
         if np.any(memory.alpha != 0.0):
             raise MemoryRefused("this SVDD state is collecting but holds mass: it is not a state that a memory reached")
@@ -166,8 +190,8 @@ def _verify(memory: SVDDMemory, state: dict[str, Any]) -> None:
     certificate = memory.certificate()
     if certificate.mass_error > MASS_TOLERANCE:
         raise MemoryRefused(
-            f"the coefficients of this SVDD state sum to 1 only within {certificate.mass_error:.3g}, allowed is {MASS_TOLERANCE:g}: "
-            "rebuild it, or load it with verify=False to audit it"
+            f"the coefficients of this SVDD state miss the sum 1 by {certificate.mass_error:.3g}, allowed is "
+            f"{MASS_TOLERANCE:g}: rebuild it, or load it with verify=False to audit it"
         )
     allowed = SCORE_TOLERANCE * min(certificate.score_range, 1.0)
     rho_error = _distance(float(state["rho_shifted"]) - 1.0, certificate.rho_interval)

@@ -28,7 +28,9 @@ class Values:
         if array.ndim != 2 or len(array) != count:
             raise MemoryRefused(f"values have shape {array.shape}, expected ({count}, d_v): give one row per key")
         if self.width is not None and array.shape[1] != self.width:
-            raise MemoryRefused(f"values have width {array.shape[1]}, this memory holds width {self.width}: keep one width")
+            raise MemoryRefused(
+                f"values have width {array.shape[1]}, this memory holds width {self.width}: keep one width"
+            )
         if not np.isfinite(array).all():
             raise MemoryRefused("values hold a number that is not finite: remove or fill it first")
         return array

@@ -13,7 +13,8 @@ typedef struct {
   int d; double C; double full;
   int n; double *x; double *a; double *cap; double *g; int *mult; unsigned char *status;
   int m; int *members;
-  double r; double scale; int solved; long operations; long events; long reexamined; long readmitted; int path; int force;
+  double r; double scale; int solved; long operations; long events; long reexamined; long readmitted;
+  int path; int force;
   int tokens; int64_t *token_id; int *token_location;
   int cold; int64_t *cold_id; double *cold_expiry; double *cold_key; double drift; double drift_low;
   ...;
@@ -25,15 +26,15 @@ int svdd_cold_push(Svdd *s, int64_t id, double expiry, const double *key);
 double svdd_gradient_at(const Svdd *s, const double *key);
 void svdd_score(const Svdd *s, const double *queries, int count, double *out);
 void svdd_weights(const Svdd *s, const double *queries, int count, double *out);
-void svdd_exact_gradient(int n, int d, const double *x, const double *a, double sigma, int count, const double *queries, double r,
-                         double *out);
+void svdd_exact_gradient(int n, int d, const double *x, const double *a, double sigma, int count, const double *queries,
+                         double r, double *out);
 double svdd_tolerance(const Svdd *s);
 int svdd_admit_many(Svdd *s, const double *keys, const int64_t *ids, int count, int *done);
 int svdd_delete(Svdd *s, const int64_t *ids, int count);
 int svdd_prune(Svdd *s, int *moved);
 static const int SVDD_FETCH_FAILED; static const int SVDD_NO_MEMORY;
-int svdd_load(Svdd *s, int n, const double *keys, const double *mass, int tokens, const int64_t *ids, const int *location, double r,
-              int solved);
+int svdd_load(Svdd *s, int n, const double *keys, const double *mass, int tokens, const int64_t *ids,
+              const int *location, double r, int solved);
 extern "Python" int svdd_fetch_key(void *context, int64_t id, double *key);
 """
 

@@ -1,0 +1,6 @@
+"""The compiled core, seen through cffi."""
+
+from typing import Any
+
+ffi: Any
+lib: Any

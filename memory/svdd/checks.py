@@ -1,0 +1,71 @@
+"""What the support-vector memory accepts: every refusal is raised here, before anything changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from memory.contract import Array, Ids, MemoryRefused
+
+
+def positive(name: str, number: float) -> float:
+    """A finite number above 0 as a float."""
+    if not (math.isfinite(number) and number > 0.0):
+        raise MemoryRefused(f"{name} is {number!r}: it must be a finite number above 0")
+    return float(number)
+
+
+def key_rows(keys: Any, width: int | None) -> Array:
+    """A fresh (n, d) float64 copy of finite keys; -0.0 becomes 0.0, so that both are one location."""
+    array = np.array(keys, dtype=np.float64, order="C", ndmin=2)
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise MemoryRefused(f"keys have shape {np.shape(keys)}, expected (n, d) with d >= 1")
+    if width is not None and array.shape[1] != width:
+        raise MemoryRefused(f"keys have width {array.shape[1]}, this memory holds width {width}: keep one width")
+    if not np.isfinite(array).all():
+        raise MemoryRefused("keys hold a number that is not finite: remove or fill it first")
+    array += 0.0
+    return array
+
+
+def token_ids(ids: Iterable[Any] | None, count: int, known: set[int]) -> Ids:
+    """Ids of `count` new tokens as int64; without any, the integers above the largest known one."""
+    if ids is None:
+        first = max(known, default=-1) + 1
+        return np.arange(first, first + count, dtype=np.int64)
+    listed = [_as_id(token) for token in ids]
+    if len(listed) != count:
+        raise MemoryRefused(f"{len(listed)} ids for {count} keys: give one id per key")
+    if len(set(listed)) != count or not known.isdisjoint(listed):
+        raise MemoryRefused("an id is given twice or already held: an id names one token; delete it first")
+    return np.array(listed, dtype=np.int64)
+
+
+def _as_id(token: Any) -> int:
+    if isinstance(token, bool) or not isinstance(token, int | np.integer) or not -(2**63) <= int(token) < 2**63:
+        raise MemoryRefused("an id is not a 64-bit integer: use one integer per token")
+    return int(token)
+
+
+def leaving_ids(ids: Iterable[Any], known: set[int]) -> list[int]:
+    """Ids to delete as distinct known integers."""
+    listed = [_as_id(token) for token in ids]
+    if len(set(listed)) != len(listed):
+        raise MemoryRefused("an id is listed twice for deletion: list each once")
+    unknown = sum(token not in known for token in listed)
+    if unknown:
+        raise MemoryRefused(f"{unknown} of {len(listed)} ids are not held by this memory: nothing was deleted")
+    return listed
+
+
+def carries(tokens: int, cap: float) -> bool:
+    """Whether the caps of `tokens` tokens can carry the whole mass."""
+    return tokens * cap >= 1.0 - 1e-12
+
+
+def inequality(tokens: int, cap: float) -> str:
+    """Why they cannot, with the numbers."""
+    return f"n * C = {tokens} * {cap:.6g} = {tokens * cap:.6g} < 1, so the caps cannot carry the mass"
