@@ -393,8 +393,8 @@ class SVDDBatch:
             rest, C = len(self._ledgers[b]) - len(part), float(self._C[b])
             if part and ready[b] and not self._carries(b, rest):
                 raise MemoryRefused(
-                    f"n * C = {rest} * {C:.6g} = {rest * C:.6g} < 1 after this deletion in one memory, so the caps cannot carry the "
-                    "mass: keep more tokens, or delete with below_capacity='collect'"
+                    f"n * C = {rest} * {C:.6g} = {rest * C:.6g} < 1 after this deletion in one memory, so the caps "
+                    "cannot carry the mass: keep more tokens, or delete with below_capacity='collect'"
                 )
 
     def _carries(self, b: int, tokens: int) -> bool:

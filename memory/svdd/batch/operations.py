@@ -180,9 +180,10 @@ class Engine:
         store.operations[rows] += 1
         work = store.take(rows)
         mult = _tokens(work)
+        walked = torch.zeros_like(work.to_kkt)
         for serial in serials.unbind(1):
-            self._shrink_one(work, mult, serial, report)
-        if bool(self.finish(work, mult, torch.ones_like(work.to_kkt), report).any()):
+            walked = walked | self._shrink_one(work, mult, serial, report)
+        if bool(self.finish(work, mult, walked, report).any()):
             store.operations[rows] -= 1
             raise NotConverged(
                 "a deletion in the batch reached no state that passes its checks; it is as it was before"
@@ -192,8 +193,8 @@ class Engine:
         store.advance_clock(work)
         store.keep_locations(rows, mult > 0)
 
-    def _shrink_one(self, work: Work, mult: Tensor, serial: Tensor, report: Report) -> None:
-        """The mass at a location walks down to its smaller cap, where it is above."""
+    def _shrink_one(self, work: Work, mult: Tensor, serial: Tensor, report: Report) -> Tensor:
+        """The mass at a location walks down to its smaller cap, where it is above: which rows (p,) did."""
         here = (self.store.serial[work.rows] == serial[:, None]) & work.valid
         slot = here.to(torch.int8).argmax(1)
         mult -= here.long()
@@ -204,6 +205,7 @@ class Engine:
         report.reach(work.rows[walks], WALKED)
         send(work, walks, slot, -torch.ones_like(ends), ends, False)
         run(work)
+        return walks
 
     # ---- pruning and the clock ----
 
@@ -218,7 +220,7 @@ class Engine:
             raise NotConverged("pruning the batch reached no state that passes its checks; it is as it was before")
         store.put(work)
         store.advance_clock(work)
-        return (work.status == RESERVE) & (work.g > 4.0 * work.tolerance()[:, None])
+        return (work.status == RESERVE) & store.can_chill(rows, work.g)
 
     def reexamine(self, report: Report) -> list[tuple[int, int]] | None:
         """Look at every cold token whose expiry has passed; None when there is none, else (memory, slot) of those that
@@ -233,9 +235,7 @@ class Engine:
         lines = torch.searchsorted(rows, b)
         g = store.gradient_at(rows, lines, store.cold_x[b, :, q])
         report.reexamined += lapsed.sum(1)
-        # A condition nearer than the clock can tell apart would lapse again at once: such a token is better hot.
-        least = torch.maximum(4.0 * store.tolerance(b), 2.0 * (store.tolerance(b) + store.clock_rounding(b)))
-        stays = g > least
+        stays = store.can_chill(b, g)
         store.cold_expiry[b, q] = torch.where(stays, store.expiry(b, g), store.cold_expiry[b, q])
         back = torch.full_like(store.cold_expiry, torch.inf)
         back[b, q] = torch.where(stays, torch.inf, store.cold_expiry[b, q])

@@ -89,13 +89,15 @@ class Store:
 
     def expiry(self, rows: Tensor, g: Tensor) -> Tensor:
         """When keys with stationarity g (p,) or (p, R) must be looked at again on their memory's drift clock."""
-        now, tolerance = self.clock(rows), self.tolerance(rows)
-        shift = now - tolerance - self.clock_rounding(rows)
-        return g + (shift[:, None] if g.ndim == 2 else shift)
+        now, lost = self.clock(rows), self.tolerance(rows) + 2.0**-50 * (1.0 + self.clock(rows).abs())
+        now, lost = (now[:, None], lost[:, None]) if g.ndim == 2 else (now, lost)
+        return now + g - lost
 
-    def clock_rounding(self, rows: Tensor) -> Tensor:
-        """What rounding can take from an expiry on the clock: (p,)."""
-        return 2.0**-50 * (1.0 + self.clock(rows).abs())
+    def can_chill(self, rows: Tensor, g: Tensor) -> Tensor:
+        """Whether the distance of keys from their condition shows above the rounding of the clock: (p,) or (p, R)."""
+        now, least = self.clock(rows), 4.0 * self.tolerance(rows)
+        now, least = (now[:, None], least[:, None]) if g.ndim == 2 else (now, least)
+        return (self.expiry(rows, g) > now) & (g > least)
 
     def kernel(self, rows: Tensor, x: Tensor, keys: Tensor) -> Tensor:
         """Shifted kernel of keys (p, d) with x (p, d, L): (p, L), the components added in order."""

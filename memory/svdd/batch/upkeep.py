@@ -97,9 +97,8 @@ def _admissible_part(work: Work, members: Tensor, beta: Tensor, live: Tensor) ->
 
 
 def shed_edges(work: Work) -> None:
-    """Members that ended exactly on an edge of their box are no margin; rho follows its convention when none is
-    left.
-    """
+    """Members that ended exactly on an edge of their box are no margin; without any, rho follows its convention."""
+    _count_lone_member(work)
     while True:
         mass, cap = work.a.gather(1, work.members), work.cap.gather(1, work.members)
         live = work.live(work.members.shape[1]) > 0.0
@@ -111,6 +110,19 @@ def shed_edges(work: Work) -> None:
         work.leave(edge.any(1), last, pick(mass, last) > 0.0)
         take_out(work, count, top)
     take_upper_rho(work, (work.m == 0) & (work.mode != FAILED))
+
+
+def _count_lone_member(work: Work) -> None:
+    """A lone member holds what the bound locations leave. Where 1/C is an integer that is a whole number of caps, which
+    counting gives exactly and summing does not.
+    """
+    full = work.store.full[work.rows]
+    copies = (work.cap / work.C[:, None]).round()
+    left = full - ordered_sum(torch.where(work.status == BOUND, copies, 0.0))
+    location = work.members[:, 0]
+    mass = torch.where(left >= pick(copies, location), pick(work.cap, location), left.clamp_min(0.0) * work.C)
+    lone = (work.m == 1) & (full == full.round()) & (work.mode != FAILED)
+    work._set(work.a, location, mass, lone)
 
 
 def refactor(work: Work) -> None:
