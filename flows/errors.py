@@ -17,23 +17,23 @@ class FlowError(ValueError):
     exit_code = 1
 
 
-class UsageProblem(FlowError):  # noqa: N818 (the words a user would use)
+class UsageProblem(FlowError):
     """The command line or the settings cannot be understood."""
 
     exit_code = 2
 
 
-class PartlyDone(FlowError):  # noqa: N818
+class PartlyDone(FlowError):
     """Some of the work is finished and kept; the same command does the rest."""
 
     exit_code = 4
 
 
-class StepFailed(FlowError):  # noqa: N818
+class StepFailed(FlowError):
     """A step met a fault that it does not know; names the exception and the place in the code, never its text."""
 
 
-class TransientFault(FlowError):  # noqa: N818
+class TransientFault(FlowError):
     """A fault of the machine that may pass (a busy or interrupted file system); worth another try."""
 
 

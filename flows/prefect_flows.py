@@ -23,7 +23,7 @@ from flows.progress import current_progress
 from flows.run.layout import RunLayout
 from flows.settings import Settings
 from flows.steps import cohort, evaluate, report, stream, summarise
-from flows.steps.opened import opened_settings
+from flows.steps.opened import opened_manifest, opened_settings
 
 
 def _is_transient(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
@@ -104,14 +104,17 @@ def run_study(layout: RunLayout, settings: Settings) -> None:
 
 def _each_bucket(step: str, work: Task[..., int], run: str, buckets: Sequence[int]) -> None:
     """Map a task over the buckets; a failed bucket is named by number and the others are finished first."""
-    futures = list(work.map(unmapped(run), list(buckets)))
-    numbers = dict(zip(futures, buckets, strict=True))
-    failures: dict[int, Exception] = {}
-    for done, future in enumerate(as_completed(futures), start=1):
-        failure = _failure(future)
-        if failure is not None:
-            failures[numbers[future]] = failure
-        current_progress().update(step, done, len(futures), "buckets")
+    futures = dict(zip(work.map(unmapped(run), list(buckets)), buckets, strict=True))
+    total = opened_manifest(RunLayout(Path(run))).steps["cohort"]["tokens"]
+    failures: dict[int, FlowError] = {}
+    hours = 0
+    for future in as_completed(list(futures)):
+        outcome = _outcome(future)
+        if isinstance(outcome, FlowError):
+            failures[futures[future]] = outcome
+        else:
+            hours += outcome
+            current_progress().update(step, hours, total, "hours")
     if not failures:
         return
     first = failures[min(failures)]
@@ -122,10 +125,8 @@ def _each_bucket(step: str, work: Task[..., int], run: str, buckets: Sequence[in
     raise PartlyDone(f"{step}: bucket {listed} failed and {kept} are finished; run the same command again ({first})")
 
 
-def _failure(future: PrefectFuture[Any]) -> FlowError | None:
-    outcome = future.result(raise_on_failure=False)
-    if isinstance(outcome, FlowError):
+def _outcome(future: PrefectFuture[int]) -> int | FlowError:
+    outcome: object = future.result(raise_on_failure=False)
+    if isinstance(outcome, int | FlowError):
         return outcome
-    if isinstance(outcome, BaseException):
-        return StepFailed(f"a task ended with {type(outcome).__name__}")
-    return None
+    return StepFailed(f"a task ended as {type(outcome).__name__}; run the same command again")

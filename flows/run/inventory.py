@@ -21,24 +21,21 @@ class Entry:
 
 def inventory(layout: RunLayout) -> tuple[Entry, ...]:
     """All published files of a run, sorted by name; the manifest and unpublished work are left out."""
-    parts = (layout.cohort, layout.memories, layout.retained, layout.results, layout.report)
-    return tuple(
-        Entry(file.relative_to(layout.root).as_posix(), file.stat().st_size, _digest(file)) for file in _files(parts)
-    )
+    return entries(layout, (layout.cohort, layout.memories, layout.retained, layout.results, layout.report))
 
 
-def sizes(layout: RunLayout, parts: Iterable[Path]) -> dict[str, int]:
-    """Sizes in bytes of the files of some parts, by path inside the run."""
-    return {file.relative_to(layout.root).as_posix(): file.stat().st_size for file in _files(parts)}
-
-
-def _files(parts: Iterable[Path]) -> list[Path]:
+def entries(layout: RunLayout, parts: Iterable[Path]) -> tuple[Entry, ...]:
+    """The files of some parts of a run, sorted by name."""
     found: list[Path] = []
     for part in parts:
         found.extend([part] if part.is_file() else (file for file in part.rglob("*") if file.is_file()))
-    return sorted(found)
+    return tuple(
+        Entry(file.relative_to(layout.root).as_posix(), file.stat().st_size, file_digest(file))
+        for file in sorted(found)
+    )
 
 
-def _digest(file: Path) -> str:
+def file_digest(file: Path) -> str:
+    """SHA-256 (hex) of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.errors import FlowError
-from flows.run.inventory import sizes
+from flows.run.inventory import entries, file_digest
 from flows.run.layout import RunLayout
 from flows.run.publish import write_json
 
@@ -67,13 +67,13 @@ def write_manifest(layout: RunLayout, manifest: Manifest) -> None:
     write_json(layout.manifest, {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__})
 
 
-def step_is_done(layout: RunLayout, manifest: Manifest, name: str) -> bool:
-    """Whether a step is recorded as done and its files are all there with their sizes."""
+def step_is_done(layout: RunLayout, manifest: Manifest, name: str, *, thorough: bool = False) -> bool:
+    """Whether a step is recorded as done and its files are all there with their sizes, when thorough their digests."""
     facts = manifest.steps.get(name)
     if facts is None or facts.get("state") != "done":
         return False
-    files: Mapping[str, int] = facts.get("files", {})
-    return all(_size(layout.root / file) == size for file, size in files.items())
+    files: Mapping[str, Mapping[str, Any]] = facts.get("files", {})
+    return all(_is_whole(layout.root / file, recorded, thorough) for file, recorded in files.items())
 
 
 @contextmanager
@@ -91,12 +91,13 @@ def recorded_step(layout: RunLayout, name: str, parts: Iterable[Path]) -> Iterat
         raise FlowError(f"{layout.manifest}: vanished during the step {name}; run the same command again")
     manifest = replace(manifest, queries=facts.pop("queries", manifest.queries))
     seconds = round(time.monotonic() - began, 3)
-    done = manifest.with_step(name, state="done", seconds=seconds, files=sizes(layout, parts), **facts)
+    files = {entry.name: {"bytes": entry.size, "sha256": entry.digest} for entry in entries(layout, parts)}
+    done = manifest.with_step(name, state="done", seconds=seconds, files=files, **facts)
     write_manifest(layout, done)
 
 
-def _size(file: Path) -> int | None:
+def _is_whole(file: Path, recorded: Mapping[str, Any], thorough: bool) -> bool:
     try:
-        return file.stat().st_size
+        return file.stat().st_size == recorded["bytes"] and (not thorough or file_digest(file) == recorded["sha256"])
     except OSError:
-        return None
+        return False

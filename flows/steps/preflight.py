@@ -90,13 +90,22 @@ def opened_run(layout: RunLayout, source: Source, settings: Settings) -> Iterato
         found = read_manifest(layout)
         if found is not None:
             refuse_other_study(layout, found, wanted)
-        manifest = found or wanted
-        pending = not all(step_is_done(layout, manifest, step) for step in STEPS)
-        if not step_is_done(layout, manifest, "cohort"):
+        sound = _sound_steps(layout, found, settings) if found is not None else {}
+        if "cohort" not in sound:
             _dry_build(source, layout, settings)
+        pending = set(sound) != set(STEPS)
         if pending:
-            write_manifest(layout, replace(wanted, queries=manifest.queries, steps=manifest.steps))
+            queries = found.queries if found is not None else {}
+            write_manifest(layout, replace(wanted, queries=queries, steps=sound))
         yield pending
+
+
+def _sound_steps(layout: RunLayout, found: Manifest, settings: Settings) -> dict[str, Mapping[str, Any]]:
+    """The recorded steps whose files are there byte for byte; a report that shows other counts is not asked for."""
+    sound = {step: found.steps[step] for step in STEPS if step_is_done(layout, found, step, thorough=True)}
+    if found.settings.get("show_records") != settings.show_records:
+        sound.pop("report", None)
+    return sound
 
 
 def refuse_other_study(layout: RunLayout, found: Manifest, wanted: Manifest) -> None:
@@ -110,7 +119,7 @@ def refuse_other_study(layout: RunLayout, found: Manifest, wanted: Manifest) -> 
         raise FlowError(f"run {layout.root}: holds a study with other settings ({pairs}); choose another --out")
     if _content(found.source) != _content(wanted.source):
         raise FlowError(f"run {layout.root}: holds a study of another source; choose another --out")
-    finished = all(step_is_done(layout, found, step) for step in STEPS)
+    finished = all(step_is_done(layout, found, step, thorough=True) for step in STEPS)
     changed = sorted(name for name, version in wanted.versions.items() if found.versions.get(name) != version)
     if changed and not finished:
         raise FlowError(

@@ -68,7 +68,7 @@ def test_a_directory_left_aside_by_a_kill_does_not_hinder_the_next_publication(t
     assert names(tmp_path) == ["part"]
 
 
-def test_a_step_is_done_only_while_its_files_are_there_with_their_sizes(layout: RunLayout) -> None:
+def test_a_step_is_done_only_while_its_files_are_there_unchanged(layout: RunLayout) -> None:
     with recorded_step(layout, "cohort", [layout.cohort]) as facts:
         fill(layout.cohort, a="12345")
         facts["stays"] = 3
@@ -76,6 +76,9 @@ def test_a_step_is_done_only_while_its_files_are_there_with_their_sizes(layout: 
     assert manifest is not None
     assert manifest.steps["cohort"]["stays"] == 3
     assert step_is_done(layout, manifest, "cohort")
+    (layout.cohort / "a").write_text("54321", encoding="utf-8")
+    assert step_is_done(layout, manifest, "cohort")
+    assert not step_is_done(layout, manifest, "cohort", thorough=True)
     (layout.cohort / "a").write_text("1234", encoding="utf-8")
     assert not step_is_done(layout, manifest, "cohort")
     (layout.cohort / "a").unlink()
