@@ -208,6 +208,8 @@ def read_study(study: Mapping[str, Any]) -> Study:
             f"report input: field {place or 'study'}: {_reason(first['type'])} ({more} more); "
             "render the report from the results of a finished study"
         ) from None
+    if not {"rows", "stays"} <= set(record.attrition):
+        raise ReportError("report input: attrition: rows or stays missing; build the cohort again")
     for name, level in record.attrition.items():
         _check_total(name, level)
     return record

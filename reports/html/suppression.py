@@ -14,8 +14,9 @@ and are not counts of anybody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from reports.html.model import (
     HIDDEN,
@@ -24,6 +25,7 @@ from reports.html.model import (
     CoverageRow,
     Hidden,
     Level,
+    LevelName,
     OptionalCount,
     RetentionRow,
     Streaming,
@@ -68,8 +70,8 @@ def hide_in_chain(counts: Sequence[tuple[int, Sequence[int]]]) -> tuple[bool, ..
     """
     hidden: list[bool] = []
     for size, supersets in counts:
-        complements = (abs(counts[other][0] - size) for other in supersets if not hidden[other])
-        hidden.append(is_small(size) or any(is_small(rest) for rest in complements))
+        rests = (abs(counts[other][0] - size) for other in supersets if not hidden[other])
+        hidden.append(is_small(size) or any(map(is_small, rests)))
     return tuple(hidden)
 
 
@@ -77,20 +79,20 @@ def hide_in_table(total: int, first: int, second: int, both: int) -> frozenset[s
     """Return which of "first", "second" and "both" to withhold of two overlapping properties of `total` things.
 
     The four inner cells (both, only first, only second, neither) and the margins can be worked out only where they are
-    0 or above 10. A withheld margin takes `both` along, which would bound it from below.
+    0 or above 10.
     """
     if is_small(total):
         return frozenset({"first", "second", "both"})
     margin = {name for name, size in (("first", first), ("second", second)) if is_small(size) or is_small(total - size)}
     inner = (both, first - both, second - both, total - first - second + both)
-    return frozenset(margin | ({"both"} if margin or any(map(is_small, inner)) else set()))
+    return frozenset(margin | ({"both"} if any(map(is_small, inner)) else set()))
 
 
 def suppress(study: Study) -> Study:
     """Replace every small count, and what would reveal it, by HIDDEN; with show_records nothing is replaced."""
     if study.show_records:
         return study
-    coverage = tuple(_coverage(row, study.attrition["stays"].source) for row in study.coverage)
+    coverage = tuple(_coverage(row, study.attrition["stays"].used) for row in study.coverage)
     filled = frozenset(
         row.channel for row in coverage if Hidden in map(type, (row.event_hours, row.measured_event_hours))
     )
@@ -111,17 +113,23 @@ def _hide(count: OptionalCount) -> OptionalCount:
 
 
 def _size(count: OptionalCount) -> int:
-    """Sizes of an input that was withheld before count as small: they stay hidden."""
+    """A count that is missing or was withheld before has size 0 or 1: a withheld one stays withheld."""
     return 1 if isinstance(count, Hidden) else count or 0
 
 
+def _hidden_parts(level: Level) -> frozenset[str | None]:
+    """The reasons whose counts are withheld, and None where the used count is."""
+    names = {f"{n} {name}": name for n, name in enumerate(sorted(level.left_out))}
+    parts = {"used": _size(level.used), **{key: _size(level.left_out[name]) for key, name in names.items()}}
+    return frozenset(names.get(key) for key in hide_in_total(_size(level.source), parts, last="used"))
+
+
 def _level(level: Level) -> Level:
-    parts = {"": _size(level.used), **{f" {name}": _size(count) for name, count in level.left_out.items()}}
-    hidden = hide_in_total(_size(level.source), parts, last="")
+    hidden = _hidden_parts(level)
     return Level(
         source=HIDDEN if is_small(_size(level.source)) else level.source,
-        used=HIDDEN if "" in hidden else level.used,
-        left_out={name: HIDDEN if f" {name}" in hidden else count for name, count in level.left_out.items()},
+        used=HIDDEN if None in hidden else level.used,
+        left_out={name: HIDDEN if name in hidden else count for name, count in level.left_out.items()},
     )
 
 
@@ -159,28 +167,29 @@ class _Family:
         """Order the counts from the widest (the cohort) to the narrowest (measured events of one channel)."""
         small: set[_Key] = set()
         hidden: set[_Key] = set()
-        for unit in ("stay", "patient"):
+        for unit, level in _UNITS.items():
             sizes = _group_sizes(study, unit)
             keys = sorted(sizes, key=_breadth)
             chain = [
                 (sizes[key], [i for i, other in enumerate(keys[:n]) if _contains(other, key)])
                 for n, key in enumerate(keys)
             ]
-            hidden |= {key for key, gone in zip(keys, hide_in_chain(chain), strict=True) if gone}
+            gone = hide_in_chain(chain)
+            if level in study.attrition and None in _hidden_parts(study.attrition[level]):
+                gone = (True,) * len(keys)  # any of them would bound the used count from below
+            hidden |= set(compress(keys, gone))
             small |= {key for key in keys if is_small(sizes[key])}
         return cls(frozenset(small), frozenset(hidden))
+
+
+_UNITS: dict[str, LevelName] = {"stay": "stays", "patient": "patients"}
 
 
 def _group_sizes(study: Study, unit: str) -> dict[_Key, int]:
     """Collect every count of stays or patients that the report would print; the key tells how they nest."""
     sizes: dict[_Key, int] = {}
-    level = study.attrition.get("stays" if unit == "stay" else "patients")
-    if level is not None:
-        sizes[(unit, "", "cohort", "all")] = _size(level.used)
-        if "" in hide_in_total(
-            _size(level.source), {"": _size(level.used), **{k: _size(v) for k, v in level.left_out.items()}}, last=""
-        ):
-            del sizes[(unit, "", "cohort", "all")]
+    if _UNITS[unit] in study.attrition:
+        sizes[(unit, "", "cohort", "all")] = _size(study.attrition[_UNITS[unit]].used)
     if study.streaming is not None:
         held = study.streaming.stays if unit == "stay" else study.streaming.patients
         sizes[(unit, "streamed", "cohort", "all")] = _size(held)
@@ -202,7 +211,7 @@ def _contains(wide: _Key, narrow: _Key) -> bool:
     return wide[2] in {"cohort", "composite", narrow[2]}
 
 
-def _retention(row: RetentionRow, counts: _Family, filled: Iterable[str]) -> RetentionRow:
+def _retention(row: RetentionRow, counts: _Family, filled: Collection[str]) -> RetentionRow:
     keys = {unit: (unit, row.protocol, row.channel, row.events) for unit in ("stay", "patient")}
     shown = replace(
         row,

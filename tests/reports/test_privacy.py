@@ -78,6 +78,7 @@ def test_a_digest_that_is_not_one_is_refused_without_being_repeated() -> None:
         (lambda s: s["coverage"][0].pop("hours"), "coverage.0.hours"),
         (lambda s: s["contrasts"][1].update(unit=str(CANARY)), "contrasts.1.unit"),
         (lambda s: s["attrition"]["stays"].update(used=67), "attrition.stays"),
+        (lambda s: s["attrition"].pop("rows"), "attrition"),
     ],
 )
 def test_a_wrong_input_is_refused_in_one_line_with_its_place_and_without_its_value(change, place: str) -> None:

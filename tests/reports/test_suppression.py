@@ -72,7 +72,7 @@ def test_nothing_is_hidden_where_nothing_is_small() -> None:
 
 def test_no_cell_of_two_overlapping_properties_can_be_worked_out() -> None:
     def tables() -> Iterable[tuple[Any, dict[str, int]]]:
-        for total, first, second in itertools.product(range(37), repeat=3):
+        for total, first, second in itertools.product(range(43), repeat=3):
             if max(first, second) > total:
                 continue
             for both in range(max(0, first + second - total), min(first, second) + 1):
@@ -104,6 +104,31 @@ def test_no_count_and_no_complement_of_nested_counts_can_be_worked_out() -> None
                         "all other": cohort - channel,
                     }
                     yield view, dict(zip(("cohort", "composite", "channel"), sizes, strict=True)) | rests
+
+    assert unsafe(tables()) == []
+
+
+def test_counts_elsewhere_do_not_give_away_what_the_cohort_flow_hides() -> None:
+    """The used stays also appear in the retention rows and in the streamed memories."""
+    base = sample.study() | {"coverage": [], "contrasts": [], "published": [], "audit": []}
+    row = next(row for row in base["retention"] if row["channel"] == "composite")
+
+    def tables() -> Iterable[tuple[Any, dict[str, int]]]:
+        for source, left, fewer in itertools.product(range(1, 36), range(16), range(14)):
+            used = source - left
+            if used < 0:
+                continue
+            counts = {"source": source, "used": used, "left_out": {"a": left}}
+            with_event = max(used - fewer, 0)
+            study = base | {
+                "attrition": base["attrition"] | {"stays": counts},
+                "retention": [row | {"stays": with_event}],
+                "streaming": base["streaming"] | {"stays": used},
+            }
+            record = suppress(read_study(study))
+            flow = record.attrition["stays"]
+            view = (flow.source, flow.used, flow.left_out["a"], record.retention[0].stays, record.streaming.stays)
+            yield view, {"used": used, "left out": left, "without event": used - with_event, "with event": with_event}
 
     assert unsafe(tables()) == []
 
