@@ -33,7 +33,12 @@ def flow(name: LevelName, level: Level, simulated: bool) -> str:
     """Draw one CONSORT-style panel: source, what was left out and why, what was used."""
     heading, source, used = LEVELS[name]
     kind = Kind.SIMULATED if simulated else Kind.MEASURED
-    reasons = [(svg.wrap(reason_name(reason), 172, 12), count(n, kind).text) for reason, n in level.left_out.items()]
+    numbers = [count(n, kind).text for n in level.left_out.values()]
+    room = 250 - 7 * max(map(len, numbers), default=0)
+    reasons = [
+        (svg.wrap(reason_name(reason), room, 12), number)
+        for reason, number in zip(level.left_out, numbers, strict=True)
+    ]
     side = 34 + sum(16 * len(words) + 4 for words, _ in reasons) if reasons else 44
     height = 24 + 48 + 22 + side + 22 + 48 + 4
     described = "; ".join(f"{' '.join(words)}: {number}" for words, number in reasons) or "nothing"

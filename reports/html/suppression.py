@@ -5,6 +5,7 @@ Besides the count itself go
 
 * complements: where a total and its parts are both shown, a part is withheld when the rest of the total is 1 to 10;
 * sums: where the withheld cells could be solved from the shown ones, another shown cell is withheld as well;
+* the same count elsewhere: where the cohort flow withholds the used stays, no number of stays is shown at all;
 * percentages, estimates and interval ends computed on 1 to 10 stays or patients.
 
 No smallest or largest value of a single stay is ever part of the input. Zero is shown: it names nobody. Differences
