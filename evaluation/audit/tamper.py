@@ -1,7 +1,8 @@
 """Stored states whose coefficients were moved: a load must refuse them, and the certificate must own up to the error.
 
-Mass is moved between two active tokens of different keys, so mass, box and file stay plausible and only the optimality
-conditions can tell. Mass moved between exact copies changes no score; such a state must load.
+Mass is moved from an active token to one of another key, so mass and file stay plausible and only the optimality
+conditions can tell; or all coefficients are scaled, which leaves those conditions nearly as they were and only the mass
+can tell. Mass moved between exact copies changes no score; such a state must load.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from evaluation.oracle_svdd import OracleSolution, deviation, solve
 from memory.svdd import SVDDMemory
 
 TOLERANCE = 1e-8  # a state off by more than this share of the range of the score is refused
+SCALED = 1 / 3  # share of states that are scaled rather than moved
 REGIMES_TAMPERED = (
     "gaussian",
     "near_duplicates",
@@ -77,9 +79,9 @@ def _tamper(case: Case, rng: np.random.Generator, memory: type[SVDDMemory]) -> T
     built = memory(case.C, case.sigma)
     built.fit(case.keys)
     state = built.to_state()
-    alpha = _moved_between_keys(state, truth, scale, rng)
+    wanted = TOLERANCE * scale * float(np.exp(rng.uniform(np.log(1.5), np.log(1e6))))
     bad = copy.deepcopy(state)
-    bad["alpha"] = alpha
+    bad["alpha"] = (_scaled if rng.random() < SCALED else _moved_between_keys)(state, truth, wanted, rng)
     loaded = memory.from_state(bad, verify=False)
     error = float(deviation(exact, loaded.score(case.keys)).max())
     return Tampered(
@@ -99,10 +101,16 @@ def _loads(memory: type[SVDDMemory], state: dict[str, Any]) -> bool:
     return True
 
 
+def _scaled(state: Mapping[str, Any], truth: OracleSolution, wanted: float, rng: np.random.Generator) -> Floats:
+    """Scale every coefficient, up or down, so that the score of some key shifts by `wanted`."""
+    part = wanted / float(truth.f(truth.keys).max())
+    return np.asarray(np.array(state["alpha"], dtype=np.float64) * (1 + part * rng.choice([-1, 1])))
+
+
 def _moved_between_keys(
-    state: Mapping[str, Any], truth: OracleSolution, scale: float, rng: np.random.Generator
+    state: Mapping[str, Any], truth: OracleSolution, wanted: float, rng: np.random.Generator
 ) -> Floats:
-    """Move mass from one active token to a token elsewhere, sized to shift the score by 1.5 to 1e6 tolerances."""
+    """Move mass from one active token to a token elsewhere so that the score of some key shifts by `wanted`."""
     alpha = np.array(state["alpha"], dtype=np.float64)
     ids = np.asarray(state["ids"]).astype(int)
     giver = int(rng.choice(np.flatnonzero(alpha > 0)))
@@ -111,7 +119,6 @@ def _moved_between_keys(
     pair = truth.keys[ids[[giver, taker]]]
     kernel = np.exp(-((truth.keys[:, None, :] - pair[None, :, :]) ** 2).sum(axis=2) / truth.sigma**2)
     effect = 2 * float(np.abs(kernel[:, 0] - kernel[:, 1]).max())
-    wanted = TOLERANCE * scale * float(np.exp(rng.uniform(np.log(1.5), np.log(1e6))))
     amount = min(wanted / effect, float(alpha[giver]))
     alpha[giver] -= amount
     alpha[taker] += amount

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -64,13 +65,23 @@ def test_the_regimes_reach_the_cases_they_are_named_after() -> None:
     assert len(np.unique(copies, axis=0)) == 6 < len(copies)
 
 
-def test_a_state_moved_by_more_than_its_tolerance_is_always_flagged() -> None:
-    row = run_tamper(60, SEED)
-    assert row["moved_beyond_tolerance"] >= 50
-    assert row["flagged"] == row["moved_beyond_tolerance"], f"missed a state off by {row['largest_missed']} tolerances"
-    assert row["covered"] == row["attempted"]
-    assert row["sound_states_loaded"] == row["attempted"]
-    assert row["copies_loaded"] == row["copies_attempted"] >= 10
+@pytest.fixture(scope="module")
+def tampered() -> dict[str, Any]:
+    return run_tamper(60, SEED)
+
+
+def test_a_state_moved_by_more_than_its_tolerance_is_always_flagged(tampered: dict[str, Any]) -> None:
+    missed = f"missed a state off by {tampered['largest_missed']} tolerances"
+    assert tampered["flagged"] == tampered["moved_beyond_tolerance"] >= 50, missed
+    assert tampered["sound_states_loaded"] == tampered["attempted"]
+
+
+def test_mass_moved_between_exact_copies_is_no_error(tampered: dict[str, Any]) -> None:
+    assert tampered["copies_loaded"] == tampered["copies_attempted"] >= 10
+
+
+def test_the_certificate_of_a_tampered_state_covers_what_was_moved(tampered: dict[str, Any]) -> None:
+    assert tampered["covered"] == tampered["attempted"]
 
 
 @pytest.mark.parametrize("seed", range(6))
