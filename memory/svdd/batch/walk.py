@@ -36,6 +36,7 @@ class Entry(NamedTuple):
     joins: Tensor
     row: Tensor
     reference_row: Tensor
+    live: Tensor
     z: Tensor
     pivot: Tensor
     beta: Tensor
@@ -131,14 +132,20 @@ def respond(work: Work, top: int) -> Entry:
     joins = work.mode == JOIN
     location = torch.where(joins, work.joiner, work.walker).clamp_min(0)
     direction = torch.where(joins, work.join_direction, work.direction)
-    row, reference_row = work.kernel_row(location), work.kernel_row(work.members[:, 0])
-    members, live = work.members[:, :top], work.live(top)
+    row, reference_row, live = work.kernel_row(location), work.kernel_row(work.members[:, 0]), work.live(top)
+    z, pivot = _project(work, row, reference_row, live)
+    beta = response(work.V, work.D, z, live, top)
+    return Entry(location, direction, joins, row, reference_row, live, z, pivot, beta, pivot <= work.dependence())
+
+
+def _project(work: Work, row: Tensor, reference_row: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
+    """Forward solve of the location with this kernel row, and its squared distance from the members' affine hull."""
+    top = live.shape[1]
+    members = work.members[:, :top]
     to_reference = row.gather(1, members[:, :1])
     h = (row.gather(1, members) - to_reference - reference_row.gather(1, members)) * live
     z = forward(work.V, h, top)
-    pivot = -2.0 * to_reference[:, 0] - ordered_sum(z * z / work.D[:, :top])
-    beta = response(work.V, work.D, z, live, top)
-    return Entry(location, direction, joins, row, reference_row, z, pivot, beta, pivot <= work.dependence())
+    return z, -2.0 * to_reference[:, 0] - ordered_sum(z * z / work.D[:, :top])
 
 
 # ---- choosing a move ----
@@ -235,12 +242,22 @@ def _conclude(work: Work, entry: Entry, move: Move, walks: Tensor, arrives: Tens
     touched = walks & (move.kind == POINT_JOINS)
     _end_at_box(work, entry, ended)
     work.leave(leaves, move.member, entry.direction * pick(entry.beta, move.member) > 0.0)
+    over = (entry.joins & (arrives | ended)) | (walks & (ended | reached))
     arrives = arrives | _settle_at_zero(work, entry.location, reached)
     _start_joining(work, move.point, touched, pick(work.status, move.point) == RESERVE)
-    work.append(arrives, entry.location, entry.z, entry.pivot)
-    over = (entry.joins & (arrives | ended)) | (walks & (ended | reached))
-    goes_on = entry.joins & (work.walker >= 0)
-    work.mode = torch.where(over, torch.where(goes_on, WALK, DONE), work.mode)
+    joined = _append_all(work, entry, move.point, touched, arrives)
+    goes_on = joined | (entry.joins & (work.walker >= 0))
+    work.mode = torch.where(over | joined, torch.where(goes_on, WALK, DONE), work.mode)
+
+
+def _append_all(work: Work, entry: Entry, point: Tensor, touched: Tensor, arrives: Tensor) -> Tensor:
+    """Append the candidates that have arrived, and the points just met that do not depend on the members: which did."""
+    z, pivot = _project(work, work.kernel_row(point), entry.reference_row, entry.live)
+    joined = touched & (pivot > work.dependence())
+    location = torch.where(joined, point, entry.location)
+    z, pivot = torch.where(joined[:, None], z, entry.z), torch.where(joined, pivot, entry.pivot)
+    work.append(arrives | joined, location, z, pivot)
+    return joined
 
 
 def _end_at_box(work: Work, entry: Entry, which: Tensor) -> None:
