@@ -137,7 +137,6 @@ def _source(name: str | None, settings: Settings, data_root: Path) -> Iterator[F
             raise
         yield Finding("source", "missing", str(data_free(failure, "source")))
         return
-    yield Finding("source", "ready", f"release {source.release}" + (", simulated" if source.simulated else ""))
     for fact in facts:
         yield Finding("source", "ready", str(fact))
     needed = _SCRATCH_FACTOR * source.chartevents.stat().st_size / 2**30

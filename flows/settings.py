@@ -53,6 +53,7 @@ class Settings(BaseModel):
     audit_trials: int = Field(
         20, ge=1, description="Trials of each regime of the audit.", json_schema_extra=_OPERATIONAL
     )
+    bench_rows: int = Field(20_000_000, ge=1000, description="Chart rows of the bench.", json_schema_extra=_OPERATIONAL)
     simulated_patients: int = Field(
         300, ge=1, description="Patients of the source `simulated`.", json_schema_extra=_OPERATIONAL
     )

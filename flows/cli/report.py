@@ -16,6 +16,9 @@ from flows.cli.options import JsonFlag, QuietFlag, SettingsFile
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a finished study.")],
     show_records: Annotated[bool, typer.Option("--show-records", help="Show small counts, for local viewing.")] = False,
+    audit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Show the deletion audit that `icu-memory audit` wrote.")
+    ] = None,
     settings: SettingsFile = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -25,5 +28,5 @@ def report(
     from flows.steps.report import render_again
 
     chosen = load_settings(settings, {"show_records": show_records or None})
-    path = render_again(run.absolute(), show_records=chosen.show_records)
+    path = render_again(run.absolute(), show_records=chosen.show_records, audit=audit)
     Console(quiet, as_json).data({"report": str(path)}, str(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,9 @@ def render(layout: RunLayout, settings: Settings) -> None:
         write_report(layout, settings)
 
 
-def write_report(layout: RunLayout, settings: Settings) -> None:
-    """Render RUN/report.html; the same run and the same `show_records` give the same bytes."""
-    write_atomic(layout.report, render_report(report_input(layout, settings)).encode())
+def write_report(layout: RunLayout, settings: Settings, audit: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Render RUN/report.html; the same run, `show_records` and audit rows give the same bytes."""
+    write_atomic(layout.report, render_report(report_input(layout, settings) | {"audit": audit}).encode())
 
 
 def report_input(layout: RunLayout, settings: Settings) -> dict[str, Any]:
@@ -102,8 +103,12 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def render_again(run: Path, *, show_records: bool) -> Path:
-    """Render the report of a finished study again, with or without small counts; returns its path."""
+def render_again(run: Path, *, show_records: bool, audit: Path | None = None) -> Path:
+    """Render the report of a finished study again, with or without small counts and a deletion audit.
+
+    ``audit`` is a file that `icu-memory audit` wrote.  Returns the report's path.
+    """
+    rows = _audit_rows(audit) if audit is not None else []
     layout = RunLayout(run)
     manifest = opened_manifest(layout)
     unfinished = [step for step in ("cohort", "evaluate") if not step_is_done(layout, manifest, step)]
@@ -112,5 +117,13 @@ def render_again(run: Path, *, show_records: bool) -> Path:
     with run_lock(layout):
         rendered = replace(manifest, settings={**manifest.settings, "show_records": show_records})
         write_manifest(layout, rendered.without_steps(["report"]))
-        render(layout, Settings.model_validate(dict(rendered.settings)))
+        with recorded_step(layout, "report", [layout.report]):
+            write_report(layout, Settings.model_validate(dict(rendered.settings)), rows)
     return layout.report
+
+
+def _audit_rows(file: Path) -> list[dict[str, Any]]:
+    try:
+        return _rows(file)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise FlowError(f"{file}: is not a table that `icu-memory audit` wrote; give its --out file") from None
