@@ -84,6 +84,25 @@ def test_the_certificate_of_a_tampered_state_covers_what_was_moved(tampered: dic
     assert tampered["covered"] == tampered["attempted"]
 
 
+@pytest.mark.parametrize("name", ["gaussian", "near_duplicates", "all_at_cap"])
+def test_the_certificate_covers_a_state_that_left_an_active_key_out(name: str) -> None:
+    """Optimal for every key but one, which sits at alpha = 0 and violates its condition from outside the margin."""
+    for number in range(TRIALS):
+        case = REGIMES[name].draw(seeded(name, SEED, number), ())
+        whole = SVDDMemory(case.C, case.sigma).fit(case.keys)
+        left_out = int((whole.margin + whole.bound)[0])
+        rest = np.delete(np.arange(len(case.keys)), left_out)
+        part = SVDDMemory(case.C, case.sigma).fit(case.keys[rest])
+        alpha = np.zeros(len(case.keys))
+        alpha[rest] = part.alpha
+        state = whole.to_state() | {"alpha": alpha, "rho_shifted": part.to_state()["rho_shifted"]}
+        loaded = SVDDMemory.from_state(state, verify=False)
+        exact = solve(case.keys, case.C, case.sigma).exact_score(case.keys)
+        assert deviation(exact, loaded.score(case.keys)).max() <= loaded.certificate().score_bound
+        with pytest.raises(ValueError, match="may be off"):
+            SVDDMemory.from_state(state)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_any_order_of_deletion_and_a_fresh_fit_are_one_state(seed: int) -> None:
     """Delete A then B, B then A and both at once, on held vitals where most hours have a twin."""
