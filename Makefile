@@ -23,7 +23,7 @@ COMPILED := setup.py $(wildcard memory/svdd/core/*)
 RUNTIME := $(VENV)/.installed
 DEVELOPMENT := $(VENV)/.installed-dev
 
-.PHONY: help demo test quick-test lint types contracts sql check evidence bench clean
+.PHONY: help demo test quick-test lint types contracts sql check evidence picture bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,9 @@ check: lint types contracts sql ## all static checks
 
 evidence: $(DEVELOPMENT) ## rebuild every quoted figure into evidence/
 	$(BIN)/python -m flows.evidence --out evidence
+
+picture: demo ## take the README's picture of the report
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1500 --screenshot=docs/report.png "file://$$(realpath "$$RUN")/report.html"
 
 bench: $(RUNTIME) ## benchmarks as ratios within one run
 	$(BIN)/icu-memory bench --out evidence/bench.json
