@@ -108,9 +108,12 @@ class Engine:
                     delimiter=",",
                     quotechar='"',
                     escapechar='"',
+                    # Said, because a "?" in the path would hide the suffix.
+                    compression="gzip" if path.suffix == ".gz" else "none",
                 )
-            selected = ", ".join(_as_text(column, present=column in present) for column in columns)
-            relation.project(selected).create_view(name, replace=True)
+            zoned = {column for column, kind in zip(present, relation.types, strict=True) if "ZONE" in str(kind)}
+            selected = (_as_text(column, present=column in present, zoned=column in zoned) for column in columns)
+            relation.project(", ".join(selected)).create_view(name, replace=True)
 
     def empty_view(self, name: str, columns: tuple[str, ...]) -> None:
         """Make a table that the source does not have readable as a view without rows."""
@@ -251,9 +254,13 @@ def _kind(path: Path) -> str:
     return {".gz": "gzipped CSV", ".csv": "CSV", ".parquet": "Parquet"}[path.suffix]
 
 
-def _as_text(column: str, *, present: bool) -> str:
-    # A zoned time of a Parquet file is first read in UTC, the zone of the session.
-    return f'cast("{column}" as varchar) as "{column}"' if present else f'cast(null as varchar) as "{column}"'
+def _as_text(column: str, *, present: bool, zoned: bool = False) -> str:
+    # Typed columns of a Parquet file become text again and are then read as text is, empty text as null.
+    # A time with a zone, as Spark writes them, is taken in UTC, the zone of the session.
+    if not present:
+        return f'cast(null as varchar) as "{column}"'
+    naive = f'cast("{column}" as timestamp)' if zoned else f'"{column}"'
+    return f"nullif(cast({naive} as varchar), '') as \"{column}\""
 
 
 def _csv_rows(profile: str) -> int | None:

@@ -92,7 +92,7 @@ def exact_mean(values):
     return float(sum(map(Fraction, values)) / len(values))
 
 
-# --- the causal preset -------------------------------------------------------------------------------------------------
+# --- the causal preset ----------------------------------------------------------------------------
 
 CAUSAL_ITEM = PAPER_ITEM | {225309: "sbp", 225310: "dbp", 224690: "rr"}
 # The order in which instruments come; items of one rank are one instrument.

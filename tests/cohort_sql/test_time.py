@@ -1,10 +1,23 @@
-"""Time: which hour a reading belongs to, where a stay begins and ends, who may be seen; each rule in ten rows or fewer."""
+"""Time: the hour of a reading, where a stay begins and ends, who may be seen; each rule in ten rows or fewer."""
 
 from __future__ import annotations
 
 import pytest
 from tiny_source import (
-    ADMISSION, BASE, CELSIUS, HR, INTIME, OUTTIME, PATIENT, STAY, admission, build, built_from, person, stay, write_source,
+    ADMISSION,
+    BASE,
+    CELSIUS,
+    HR,
+    INTIME,
+    OUTTIME,
+    PATIENT,
+    STAY,
+    admission,
+    build,
+    built_from,
+    person,
+    stay,
+    write_source,
 )  # fmt: skip
 
 from cohort_sql.source import find_source, preflight
@@ -96,7 +109,10 @@ def test_overlapping_stays_of_a_patient_are_kept_apart_by_stay_id_and_told(tmp_p
     second = stay(STAY + 1, intime="2150-01-02 10:00:00", outtime="2150-01-06 10:00:00")
     root = write_source(tmp_path / "source", [*BASE, (HR, "2150-01-03 10:00:00", 99, STAY + 1)], stays=[stay(), second])
     cohort = build(root, tmp_path / "out")
-    assert cohort.hours.filter("hr_measured").select("stay_id", "hour", "hr").rows() == [(STAY, 0, 80), (STAY + 1, 24, 99)]
+    assert cohort.hours.filter("hr_measured").select("stay_id", "hour", "hr").rows() == [
+        (STAY, 0, 80),
+        (STAY + 1, 24, 99),
+    ]
     assert any("1 of 2 stays beginning before" in fact for fact in preflight(find_source(root), preset="causal"))
 
 
@@ -144,7 +160,12 @@ def test_the_causal_preset_fills_nothing_backward_and_paper_does(tmp_path):
 
 def test_the_paper_preset_needs_48_grid_hours_and_a_los_of_two_days(tmp_path):
     stays = [stay(), stay(STAY + 1), stay(STAY + 2, los=1.99), stay(STAY + 3, los="")]
-    rows = [*BASE, (HR, "2150-01-03 09:00:00", 90), (HR, INTIME, 70, STAY + 1), (HR, "2150-01-03 08:59:00", 70, STAY + 1)]
+    rows = [
+        *BASE,
+        (HR, "2150-01-03 09:00:00", 90),
+        (HR, INTIME, 70, STAY + 1),
+        (HR, "2150-01-03 08:59:00", 70, STAY + 1),
+    ]
     cohort = built_from(tmp_path, rows, stays=stays, preset="paper")
     assert cohort.stays["hours"].to_list() == [48]
     assert cohort.stays_left_out == {"los_missing": 1, "los_under_2_days": 1, "under_48_hours": 1}

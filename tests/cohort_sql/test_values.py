@@ -1,16 +1,36 @@
-"""Values: what becomes of numbers that cannot be, units, copies and competing instruments; each rule in ten rows or fewer."""
+"""Values: impossible numbers, units, copies and competing instruments; each rule in ten rows or fewer."""
 
 from __future__ import annotations
 
 import pytest
-from tiny_source import ART_DBP, ART_SBP, BASE, CELSIUS, CUFF_DBP, CUFF_SBP, FAHRENHEIT, HR, RR, SPO2, built_from, reading
+from tiny_source import (
+    ART_DBP,
+    ART_SBP,
+    BASE,
+    CELSIUS,
+    CUFF_DBP,
+    CUFF_SBP,
+    FAHRENHEIT,
+    HR,
+    RR,
+    SPO2,
+    built_from,
+    reading,
+)
 
 IN_HOUR_1, LATER_IN_HOUR_1 = "2150-01-01 11:00:00", "2150-01-01 11:30:00"
 
 
 @pytest.mark.parametrize(
     ("channel", "item", "number"),
-    [("hr", HR, 10_000_000), ("hr", HR, 0), ("rr", RR, 7_000_400), ("spo2", SPO2, 0), ("sbp", ART_SBP, -8), ("temp", CELSIUS, 12)],
+    [
+        ("hr", HR, 10_000_000),
+        ("hr", HR, 0),
+        ("rr", RR, 7_000_400),
+        ("spo2", SPO2, 0),
+        ("sbp", ART_SBP, -8),
+        ("temp", CELSIUS, 12),
+    ],
 )
 def test_an_implausible_value_is_null_and_counted_neither_clipped_nor_averaged(tmp_path, channel, item, number):
     cohort = built_from(tmp_path, [*BASE, (item, IN_HOUR_1, number)])
@@ -82,7 +102,13 @@ def test_identical_copies_count_once(tmp_path):
 
 
 def test_distinct_values_at_one_time_give_their_midpoint(tmp_path):
-    rows = [(HR, IN_HOUR_1, 90), (HR, IN_HOUR_1, 100), (HR, IN_HOUR_1, 98), (HR, IN_HOUR_1, 100), (HR, LATER_IN_HOUR_1, 75)]
+    rows = [
+        (HR, IN_HOUR_1, 90),
+        (HR, IN_HOUR_1, 100),
+        (HR, IN_HOUR_1, 98),
+        (HR, IN_HOUR_1, 100),
+        (HR, LATER_IN_HOUR_1, 75),
+    ]
     cohort = built_from(tmp_path, [*BASE[1:], *rows])
     assert cohort.measured("hr")[1] == (95 + 75) / 2
     assert cohort.rows_left_out == {"identical_copy": 1}
@@ -101,11 +127,18 @@ def test_a_row_without_a_number_is_counted(tmp_path):
 
 
 def test_rows_of_other_items_are_counted(tmp_path):
-    assert built_from(tmp_path, [*BASE, (211, IN_HOUR_1, 80), (220052, IN_HOUR_1, 85)]).rows_left_out == {"other_item": 2}
+    assert built_from(tmp_path, [*BASE, (211, IN_HOUR_1, 80), (220052, IN_HOUR_1, 85)]).rows_left_out == {
+        "other_item": 2
+    }
 
 
 def test_an_event_needs_a_value_beyond_its_threshold(tmp_path):
-    rows = [(SPO2, IN_HOUR_1, 90), (SPO2, "2150-01-01 12:00:00", 89), (HR, IN_HOUR_1, 130), (HR, "2150-01-01 12:00:00", 131)]
+    rows = [
+        (SPO2, IN_HOUR_1, 90),
+        (SPO2, "2150-01-01 12:00:00", 89),
+        (HR, IN_HOUR_1, 130),
+        (HR, "2150-01-01 12:00:00", 131),
+    ]
     hours = built_from(tmp_path, [*BASE, *rows]).hours
     assert hours["spo2_event"].to_list()[:3] == [False, False, True]
     assert hours["hr_event"].to_list()[:3] == [False, False, True]

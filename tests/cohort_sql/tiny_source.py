@@ -70,7 +70,7 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def write_source(root: Path, readings=BASE, stays=None, people=None, admissions=None, suffix=".csv.gz") -> Path:
-    """Write a source; readings are (item, charttime, number[, stay_id]) or rows of chartevents. An empty list: no file."""
+    """Write a source; readings are (item, charttime, number[, stay_id]) or whole rows; an empty list writes no file."""
     rows = [row if isinstance(row, dict) else reading(*row) for row in readings]
     tables = {
         "icu/icustays": [stay()] if stays is None else stays,
