@@ -21,6 +21,7 @@ import pytest
 from tiny_source import BASE, HR, INTIME, build, built_from, person, stay, write, write_source
 
 from cohort_sql.build import BLOCK_ROWS, build_cohort, plan_blocks
+from cohort_sql.simulate import simulate
 from cohort_sql.source import find_source, preflight
 
 REPOSITORY = Path(__file__).parents[2]
@@ -89,10 +90,13 @@ def test_event_flags_are_the_thresholds_applied_to_the_filled_values(demo, prese
 # --- the causal preset ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", [*RECORDINGS, "simulated with every fault"])
 def test_the_causal_preset_agrees_with_the_rules_applied_one_reading_at_a_time(tmp_path, name):
-    means, stays, counts = naive.causal(recording(name))
-    cohort = build(recording(name), tmp_path / "out")
+    root = recording(name) if name in RECORDINGS else tmp_path / "simulated"
+    if name not in RECORDINGS:
+        simulate(root, patients=40, seed=5)
+    means, stays, counts = naive.causal(root)
+    cohort = build(root, tmp_path / "out")
     assert set(cohort.stays["stay_id"]) == set(stays)
     training = set(cohort.stays.filter(split="train")["stay_id"])
     typical = {
@@ -114,6 +118,8 @@ def test_the_causal_preset_agrees_with_the_rules_applied_one_reading_at_a_time(t
     left_out = cohort.rows_left_out
     assert left_out.get("identical_copy", 0) == counts["copies"]
     assert left_out.get("systolic_below_diastolic", 0) == counts["inverted"]
+    assert sum(cohort.result.attrition["repaired"].values()) == counts["repaired"]
+    assert name in RECORDINGS or min(counts.values()) > 0
 
 
 @pytest.mark.parametrize("preset", ["paper", "causal"])
@@ -316,9 +322,15 @@ def test_progress_tells_the_steps_and_ends_at_one(tmp_path):
     told = []
     root = write_source(tmp_path / "source")
     build_cohort(
-        find_source(root), tmp_path / "out", preset="causal", stays=None, seed=0, buckets=2, scratch=tmp_path / "scratch",
+        find_source(root),
+        tmp_path / "out",
+        preset="causal",
+        stays=None,
+        seed=0,
+        buckets=2,
+        scratch=tmp_path / "scratch",
         progress=lambda step, share: told.append((step, share)),
-    )  # fmt: skip
+    )
     steps = list(dict.fromkeys(step for step, _ in told if step != "reading chartevents"))
     assert steps == ["selecting readings", "filling hours", "writing hours"]
     assert told[-1] == ("writing hours", 1.0)

@@ -155,9 +155,19 @@ def test_parquet_typed_zoned_or_as_text_gives_the_same_hours(tmp_path, plain, ti
         lambda text: text.replace("30000001", "30000001.0"),
         lambda text: "\n".join(",".join(reversed(line.split(","))) for line in text.split("\n")),
     ],
-    ids=["byte-order mark", "CRLF", "quoted header", "upper-case header", "no last line break", "T between date and time",
-         "no seconds", "milliseconds", "ids as decimals", "columns in another order"],
-)  # fmt: skip
+    ids=[
+        "byte-order mark",
+        "CRLF",
+        "quoted header",
+        "upper-case header",
+        "no last line break",
+        "T between date and time",
+        "no seconds",
+        "milliseconds",
+        "ids as decimals",
+        "columns in another order",
+    ],
+)
 def test_ways_of_writing_the_same_rows_give_the_same_hours(tmp_path, plain, change):
     root = write_source(tmp_path / "source")
     write(root / CHART, change(chart_text(reading(HR, "2150-01-01 11:00:00", 99))))
