@@ -14,6 +14,7 @@ typedef struct {
   int n; double *x; double *a; double *cap; double *g; int *mult; unsigned char *status;
   int m; int *members;
   double r; double scale; int solved; long operations; long events; long reexamined; long readmitted;
+  long returns;
   int path; int force;
   int tokens; int64_t *token_id; int *token_location;
   int cold; int64_t *cold_id; double *cold_expiry; double *cold_key; double drift; double drift_low;

@@ -47,6 +47,7 @@ typedef struct Svdd {
   int stale;             /* the factor must be made before the next move */
   long operations, stamp;
   long events, reexamined, readmitted;
+  long returns;          /* points that came back to the margin at the very position at which they left it; stays 0 */
   int path, force;
 
   /* hot tokens in order of arrival */

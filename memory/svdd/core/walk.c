@@ -177,6 +177,7 @@ static int walk_event(Svdd *s, int c, int direction, double target, int stop_at_
   if (best.kind == MEMBER_LEAVES) return member_out(s, best.who, direction);
   if (best.kind == GRADIENT_ZERO) return place_arrived(s, c, pivot);
   if (best.kind == BOX_END) return place_at_end(s, c, direction, target), SVDD_OK;
+  if (best.step <= nothing && s->left_at[best.who] == s->stamp) s->returns++;
   int from_reserve = s->status[best.who] == RESERVE;
   s->g[best.who] = 0.0;
   return svdd_join(s, best.who, from_reserve ? 1 : -1);
