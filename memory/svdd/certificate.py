@@ -7,11 +7,11 @@ everywhere, its rho to 2 x + kkt.
 
 Bound A: sum g_i d_i <= gap, so x <= sqrt(gap / 2).
 
-Bound B: let N hold every location with |g| <= gamma and every one strictly inside its box; all others (cold tokens
-included) satisfy their condition with slack gamma, so they only help. On N use the spectrum of the kernel on sum-zero
-vectors: along its strong directions |sum g_i d_i| <= b x with b^2 = sum u_k^2 / lambda_k, along the rest it is at
-most w D with w the norm of g there and D a bound on ||d|| from the boxes. So 2 x^2 <= b x + w D, minimised over where
-the spectrum is split.
+Bound B: let N hold every location with |g| <= gamma, every one strictly inside its box and every one that violates
+its condition; all others (cold tokens included) satisfy their condition with slack gamma, so they only help. On N use
+the spectrum of the kernel on sum-zero vectors: along its strong directions |sum g_i d_i| <= b x with b^2 = sum u_k^2
+/ lambda_k, along the rest it is at most w D with w the norm of g there and D a bound on ||d|| from the boxes. So 2
+x^2 <= b x + w D, minimised over where the spectrum is split.
 """
 
 from __future__ import annotations
@@ -82,12 +82,13 @@ def certify(state: LocationState) -> Certificate:
     if linear is not None and linear < distance:
         distance, kind = linear, "B"
     rounding = _evaluation_rounding(state, scale)
+    mass_error = abs(float(math.fsum(state.mass)) - 1.0)
     return Certificate(
         kkt_residual=kkt,
         duality_gap=gap,
-        score_bound=4.0 * distance + kkt + rounding,
+        score_bound=4.0 * distance + kkt + 2.0 * mass_error + rounding,
         bound_kind="B" if kind == "B" else "A",
-        mass_error=abs(math.fsum(state.mass) - 1.0),
+        mass_error=mass_error,
         rho_interval=_rho_interval(state, g),
         score_range=_score_range(g, scale),
         rounding=rounding,
@@ -137,7 +138,7 @@ def _linear_distance(state: LocationState, g: Array, wrong: Array, noise: float,
         return 0.0
     for slack in _SLACKS:
         gamma = slack * scale
-        near = inside | (np.abs(g) <= gamma)
+        near = inside | (np.abs(g) <= gamma) | (wrong != 0.0)
         near_cold = _near_cold(state, state.cold(gamma), gamma)
         if not near.any() or near.sum() + len(near_cold[0]) > _MOST_NEAR:
             return None

@@ -238,10 +238,20 @@ static int solve_again(Svdd *s) {
   return svdd_resolve(s);
 }
 
+/* Whether the margin's true residual, taken from the masses, has drifted beyond the tolerance while coefficients moved. */
+static int drifted(Svdd *s) {
+  if (s->path == PATH_RESERVE) return 0;
+  double tolerance = svdd_tolerance(s);
+  int active = list_active(s);
+  for (int p = 0; p < s->m; p++)
+    if (fabs(s->r + field_at(s, s->members[p], active)) > tolerance) return 1;
+  return 0;
+}
+
 /* Ends an operation whose walk returned status: refresh at the stated times, check, repair, solve from scratch. */
 int svdd_end(Svdd *s, int status, int thorough) {
   if (status == SVDD_OK) status = shed_edges(s);
-  if (status == SVDD_OK && (thorough || s->operations % REFRESH_EVERY == 0)) {
+  if (status == SVDD_OK && (thorough || s->operations % REFRESH_EVERY == 0 || drifted(s))) {
     status = svdd_polish(s);
     if (status == SVDD_OK) svdd_refresh(s);
   }
