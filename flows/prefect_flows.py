@@ -96,10 +96,21 @@ def study(run: str) -> None:
 
 def run_study(layout: RunLayout, settings: Settings) -> None:
     """Run the flow against the configured server, or the temporary one that the orchestrator starts by itself."""
+    study.with_options(task_runner=_runner(settings))(str(layout.root))
+
+
+def _runner(settings: Settings) -> TaskRunner[PrefectFuture[Any]]:
+    """Threads of this process, or the processes of a local Dask cluster; results do not depend on it."""
     workers = settings.workers or os.cpu_count() or 1
-    # Its futures are narrower than the parameter says, and the class is invariant in them.
-    runner = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner(max_workers=workers))
-    study.with_options(task_runner=runner)(str(layout.root))
+    if settings.runner == "threads":
+        # Its futures are narrower than the parameter says, and the class is invariant in them.
+        return cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner(max_workers=workers))
+    try:
+        from prefect_dask.task_runners import DaskTaskRunner  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise FlowError("runner dask: prefect-dask is not installed; install the extra `dask` or use threads") from None
+    cluster = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+    return cast("TaskRunner[PrefectFuture[Any]]", DaskTaskRunner(cluster_kwargs=cluster))
 
 
 def _each_bucket(step: str, work: Task[..., int], run: str, buckets: Sequence[int]) -> None:

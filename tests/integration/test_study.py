@@ -67,12 +67,14 @@ def test_a_finished_study_is_repeated_in_a_moment_without_a_server(
     assert (finished / "manifest.json").read_bytes() == before
 
 
-def test_workers_and_buckets_at_a_time_do_not_change_a_byte(
-    command: Command, source: Path, server: str, finished: Path, tmp_path: Path
+@pytest.mark.parametrize("engine", [("--workers", "1"), ("--runner", "dask", "--workers", "2")], ids=["one", "dask"])
+def test_workers_and_engine_do_not_change_a_byte(
+    engine: tuple[str, ...], command: Command, source: Path, server: str, finished: Path, tmp_path: Path
 ) -> None:
-    flags = ("--out", tmp_path / "run", "--quick", "--workers", "1")
+    flags = ("--out", tmp_path / "run", "--quick", *engine)
     done = command.run("study", source, *flags, OMP_NUM_THREADS="2", PREFECT_API_URL=server)
     assert done.returncode == 0, done.stderr
+    assert "distributed" not in done.stderr
     assert inventory(RunLayout(tmp_path / "run")) == inventory(RunLayout(finished))
 
 
