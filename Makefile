@@ -11,11 +11,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Named first, so that the project's own range does not choose another build of it.
 TORCH ?= torch==2.13.0
 VENV ?= .venv
-# Exported rather than pasted into a recipe: quotes, spaces and dollars in a path arrive unchanged.
 SOURCE ?= simulated
 RUN ?= demo/run
+# Exported as given rather than pasted into a recipe: quotes, spaces and dollars in a path arrive unchanged.
+override SOURCE := $(value SOURCE)
+override RUN := $(value RUN)
 export SOURCE RUN
-unexport MAKEFLAGS
 
 BIN := $(VENV)/bin
 ROOMS := cohort_sql memory evaluation reports flows

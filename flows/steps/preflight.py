@@ -88,8 +88,10 @@ def opened_run(layout: RunLayout, source: Source, settings: Settings) -> Iterato
     wanted = Manifest(settings.model_dump(mode="json"), facts, package_versions())
     with _made_or_removed(layout), run_lock(layout):
         found = read_manifest(layout)
-        if found is not None:
-            refuse_other_study(layout, found, wanted)
+        if found is not None and (refusal := other_study(layout, found, wanted)):
+            if found.steps:
+                raise FlowError(f"run {layout.root}: {refusal}; choose another --out")
+            shutil.rmtree(layout.generations, ignore_errors=True)
         sound = _sound_steps(layout, found, settings) if found is not None else {}
         if "cohort" not in sound:
             _dry_build(source, layout, settings)
@@ -108,23 +110,21 @@ def _sound_steps(layout: RunLayout, found: Manifest, settings: Settings) -> dict
     return sound
 
 
-def refuse_other_study(layout: RunLayout, found: Manifest, wanted: Manifest) -> None:
-    """Raise FlowError naming what differs between the study a run holds and the one asked for."""
+def other_study(layout: RunLayout, found: Manifest, wanted: Manifest) -> str | None:
+    """What keeps the study a run holds from being the one asked for, or None where nothing does.
+
+    Library versions count only while a study is unfinished: its parts must come from the same ones.
+    """
     names = sorted((set(found.settings) | set(wanted.settings)) - operational_names())
     differing = [name for name in names if found.settings.get(name) != wanted.settings.get(name)]
     if differing:
-        pairs = ", ".join(
-            f"{name} {found.settings.get(name)} there, {wanted.settings.get(name)} asked" for name in differing
-        )
-        raise FlowError(f"run {layout.root}: holds a study with other settings ({pairs}); choose another --out")
+        pairs = (f"{name} {found.settings.get(name)} there, {wanted.settings.get(name)} asked" for name in differing)
+        return f"holds a study with other settings ({', '.join(pairs)})"
     if _content(found.source) != _content(wanted.source):
-        raise FlowError(f"run {layout.root}: holds a study of another source; choose another --out")
-    finished = all(step_is_done(layout, found, step, thorough=True) for step in STEPS)
+        return "holds a study of another source"
     changed = sorted(name for name, version in wanted.versions.items() if found.versions.get(name) != version)
-    if changed and not finished:
-        raise FlowError(
-            f"run {layout.root}: was begun with other versions of {', '.join(changed)}; choose another --out"
-        )
+    finished = all(step_is_done(layout, found, step, thorough=True) for step in STEPS)
+    return f"was begun with other versions of {', '.join(changed)}" if changed and not finished else None
 
 
 def _content(source: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,14 +8,17 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cohort_sql.source import find_source
 from flows.cli import main
 from flows.run.layout import RunLayout
-from flows.run.manifest import Manifest, package_versions, write_manifest
+from flows.run.manifest import Manifest, package_versions, read_manifest, write_manifest
 from flows.settings import load_settings
+from flows.steps.preflight import opened_run, source_facts
 
 CANARY = "482916037755"
 Spoil = Callable[[Path], None]
@@ -122,14 +125,36 @@ def test_a_source_that_is_not_there_names_the_path(tmp_path: Path, capsys: pytes
     assert "nowhere" in one_error_line(capsys.readouterr().err)
 
 
-def begun(run: Path, source: Path, **flags: object) -> None:
-    """A run whose manifest says that a study of this source was begun."""
-    from cohort_sql.source import find_source
-    from flows.steps.preflight import source_facts
-
+def begun(run: Path, source: Path, **flags: object) -> Manifest:
+    """A run whose manifest says that a study of this source was begun and has its cohort."""
     settings = load_settings(flags=flags).model_dump(mode="json")
     run.mkdir()
-    write_manifest(RunLayout(run), Manifest(settings, source_facts(find_source(source)), package_versions()))
+    manifest = Manifest(settings, source_facts(find_source(source)), package_versions(), steps={"cohort": {}})
+    write_manifest(RunLayout(run), manifest)
+    return manifest
+
+
+def test_a_run_begun_with_other_versions_is_refused_until_it_is_finished(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = begun(tmp_path / "run", source, preset="paper")
+    older = replace(manifest, versions={**manifest.versions, "numpy": "0.1"})
+    write_manifest(RunLayout(tmp_path / "run"), older)
+    assert main(["study", str(source), "--out", str(tmp_path / "run"), "--preset", "paper"]) == 1
+    assert "other versions of numpy" in one_error_line(capsys.readouterr().err)
+
+
+def test_a_run_in_which_nothing_is_finished_takes_other_settings(source: Path, tmp_path: Path) -> None:
+    manifest = begun(tmp_path / "run", source, seed=4)
+    layout = RunLayout(tmp_path / "run")
+    write_manifest(layout, replace(manifest, steps={}))
+    layout.generation("evaluate").mkdir(parents=True)
+    with opened_run(layout, find_source(source), load_settings(flags={"seed": 5})) as pending:
+        assert pending
+    found = read_manifest(layout)
+    assert found is not None
+    assert found.settings["seed"] == 5
+    assert not layout.generation("evaluate").exists()
 
 
 def test_a_run_with_other_settings_is_refused_naming_each(
