@@ -71,7 +71,7 @@ def cohort(source: Source, settings: Settings, place: Path) -> list[Row]:
     first, peak = _build_apart(source, settings, place)
     second, _ = _build_apart(source, settings, place)
     shutil.rmtree(place / "scratch")
-    common: Row = {"chart_rows": lines - 1, "preset": settings.preset}
+    common: Row = {"file_lines": lines, "preset": settings.preset}
     return [
         {
             "bench": "cohort build",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.environment import prepare_environment
+from flows.errors import FlowError
 from flows.run.layout import RunLayout
 from flows.settings import Settings
 from flows.steps.preflight import locate_source, opened_run
@@ -28,6 +29,7 @@ def run_study(source_name: str, out: Path, settings: Settings) -> StudyOutcome:
     Everything that can be refused is refused before the orchestrator starts.  Raises FlowError and the refusals of the
     other rooms, each one line.
     """
+    _refuse_absent_device(settings)
     layout = RunLayout(out.expanduser().absolute())
     source = locate_source(source_name, layout, settings)
     with opened_run(layout, source, settings) as pending:
@@ -39,3 +41,12 @@ def run_study(source_name: str, out: Path, settings: Settings) -> StudyOutcome:
             prefect_flows.run_study(layout, settings)
         shutil.rmtree(layout.generations, ignore_errors=True)
     return StudyOutcome(layout.report, layout.root, fresh=pending)
+
+
+def _refuse_absent_device(settings: Settings) -> None:
+    if settings.device != "cuda":
+        return
+    import torch  # noqa: PLC0415 (seconds to import)
+
+    if not torch.cuda.is_available():
+        raise FlowError("--device cuda: no such device on this machine; use --device auto or cpu")

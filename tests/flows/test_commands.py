@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from cohort_sql.source import find_source
 from evaluation.retention import CHANNELS, EVENT_CHANNELS, StayTokens
+from flows import bench, evidence
 from flows.cli import main
 from flows.errors import FlowError
 from flows.run.states import read_states, write_states
@@ -136,3 +138,30 @@ def test_tallies_add_up_and_keep_the_worst_bound() -> None:
     assert row["active"] == sum(end["counts"]["active"] for end in ends)
     paths = sum(value for name, value in row.items() if name.startswith("path_"))
     assert paths == row["tokens"]
+
+
+def test_the_bench_tells_ratios_and_the_peak_memory_of_a_build(source: Path, tmp_path: Path) -> None:
+    settings = Settings.model_validate({"preset": "paper"})
+    first, second = bench.cohort(find_source(source), settings, tmp_path)
+    assert first["file_lines"] > 10_000
+    assert first["decompress_ratio"] == pytest.approx(first["seconds"] / first["decompress_seconds"])
+    assert 50e6 < first["peak_bytes"] < 4e9
+    assert second["first_build_ratio"] > 0
+    row = bench.streaming(tmp_path / "cohort", settings)
+    assert row["tokens"] == 1536
+    assert row["certificate_cost_ratio"] > 1
+
+
+def test_evidence_without_its_recordings_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evidence.main(["--out", str(tmp_path / "e"), "--data", str(tmp_path)]) == 1
+    assert "mimic_demo_iv" in capsys.readouterr().err
+    assert not (tmp_path / "e").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a device is present")
+def test_a_device_that_is_not_there_is_refused(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", str(source), "--out", str(tmp_path / "run"), "--device", "cuda"]) == 1
+    assert "--device cuda" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
