@@ -30,7 +30,8 @@ from memory.svdd import _core
 _EXTENDED_ROUNDING = 2.0**-63
 _ROUNDING = 2.0**-52
 _SLACKS = tuple(10.0**power for power in range(-12, -4))
-_MOST_NEAR = 700
+LARGEST_SLACK = _SLACKS[-1]  # no certificate asks for cold tokens with more slack than this
+MOST_NEAR = 700  # locations in N at most: its spectrum is dense
 
 Mask = NDArray[np.bool_]
 ColdKeys = Callable[[float], Array]
@@ -45,7 +46,7 @@ class LocationState:
         sigma: kernel width.
         r: rho + 1, kept shifted so that wide kernels lose no digits.
         cold_count: how many cold tokens there are.
-        cold: given a slack, the keys (m, d) of cold tokens whose expiry is nearer than it.
+        cold: given a slack up to LARGEST_SLACK, the keys (m, d) of cold tokens whose expiry is nearer than it.
     """
 
     keys: Array
@@ -140,7 +141,7 @@ def _linear_distance(state: LocationState, g: Array, wrong: Array, noise: float,
         gamma = slack * scale
         near = inside | (np.abs(g) <= gamma) | (wrong != 0.0)
         near_cold = _near_cold(state, state.cold(gamma), gamma)
-        if not near.any() or near.sum() + len(near_cold[0]) > _MOST_NEAR:
+        if not near.any() or near.sum() + len(near_cold[0]) > MOST_NEAR:
             return None
         distance = _distance_on(state, near, near_cold, wrong, gamma, noise)
         if distance is not None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from memory.contract import Array, Certificate, Ids, MemoryRefused, NotConverged, NotReady, Outcome, Path
 from memory.digest import state_digest
 from memory.svdd import _core
-from memory.svdd.certificate import LocationState, certify
+from memory.svdd.certificate import LARGEST_SLACK, MOST_NEAR, LocationState, certify
 from memory.svdd.checks import carries, inequality, key_rows, leaving_ids, positive, token_ids
 from memory.svdd.probes import Readings, largest_change, probe_points
 from memory.svdd.values import Values
@@ -406,22 +406,21 @@ class SVDDMemory:
         )
 
     def _cold_lookup(self) -> Callable[[float], Array]:
-        """Keys of the cold tokens whose expiry is nearer than a slack, as of now."""
-        count, width = int(self._core.cold), int(self._core.d)
-        clock = float(self._core.drift) + float(self._core.drift_low)
-        slack = copied(self._core.cold_expiry, count, np.float64) - clock
-        ids = copied(self._core.cold_id, count, np.int64)
-        own = (
-            None
-            if self._cold is not None
-            else copied(self._core.cold_key, count * width, np.float64).reshape(count, width)
-        )
+        """Keys of the cold tokens whose expiry is nearer than a slack, as of now; only those a certificate may ask for."""
+        core, width = self._core, int(self._core.d)
+        clock = float(core.drift) + float(core.drift_low)
+        found = np.empty(min(int(core.cold), MOST_NEAR), dtype=np.int32)
+        count = lib.svdd_cold_until(core, clock + LARGEST_SLACK, len(found), ffi.from_buffer("int[]", found))
+        near: list[int] = found[:count].tolist()
+        ids = [int(core.cold_id[i]) for i in near]
+        slack = np.array([core.cold_expiry[i] - clock for i in near])
+        own = None if self._cold is not None else [copied(core.cold_key + i * width, width, np.float64) for i in near]
 
         def keys_nearer_than(limit: float) -> Array:
-            chosen = slack < limit
-            if own is not None:
-                return np.asarray(own[chosen])
-            return self._fetch_cold(ids[chosen].tolist())[0] if chosen.any() else np.empty((0, width))
+            chosen = np.flatnonzero(slack < limit).tolist()
+            if not chosen:
+                return np.empty((0, width))
+            return np.array([own[i] for i in chosen]) if own else self._fetch_cold([ids[i] for i in chosen])[0]
 
         return keys_nearer_than
 

@@ -86,6 +86,27 @@ def test_few_cold_tokens_are_looked_at_per_admission():
     assert looked_at / 700 < 40
 
 
+NET, SUMMED, MINIMUM = 0, 1, 2
+
+
+def looked_at(rule, hours=400):
+    keys = STREAMS["autocorrelated"](np.random.default_rng(0), hours)
+    memory, full = SVDDMemory(CAP, SIGMA), SVDDMemory(CAP, SIGMA).fit(keys)
+    memory.admit_many(keys[:20])
+    memory._core.rule = rule
+    total = 0
+    for hour, key in enumerate(keys[20:]):
+        total += memory.admit(key).reexamined
+        if hour % 24 == 0:
+            memory.prune()
+    agree(memory, full, keys)
+    return total
+
+
+def test_every_drift_rule_is_sound_and_the_net_change_looks_at_the_fewest():
+    assert looked_at(NET) < looked_at(MINIMUM) < looked_at(SUMMED)
+
+
 class ColdStore:
     """Keeps what the memory gives away; can be told to fail."""
 

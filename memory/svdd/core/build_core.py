@@ -18,12 +18,14 @@ typedef struct {
   int path; int force;
   int tokens; int64_t *token_id; int *token_location;
   int cold; int64_t *cold_id; double *cold_expiry; double *cold_key; double drift; double drift_low;
+  int rule;
   ...;
 } Svdd;
 Svdd *svdd_new(int d, double C, double sigma, int keep_cold_keys);
 void svdd_free(Svdd *s);
 void svdd_set_fetch(Svdd *s, svdd_fetch fetch, void *context);
 int svdd_cold_push(Svdd *s, int64_t id, double expiry, const double *key);
+int svdd_cold_until(const Svdd *s, double clock, int room, int *positions);
 double svdd_gradient_at(const Svdd *s, const double *key);
 void svdd_score(const Svdd *s, const double *queries, int count, double *out);
 void svdd_weights(const Svdd *s, const double *queries, int count, double *out);

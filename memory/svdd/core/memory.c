@@ -21,6 +21,7 @@ static int begin(Svdd *s) {
   memcpy(s->g_was, s->g, sizeof(double) * (size_t)s->n);
   memcpy(s->status_was, s->status, (size_t)s->n);
   s->r_was = s->r;
+  s->event_length = s->event_distance = 0.0;
   s->operations++;
   return SVDD_OK;
 }
@@ -54,7 +55,10 @@ static void account(Svdd *s) {
     energy += moved * 0.5 * (s->g[i] - s->g_was[i] - change);
   }
   energy += 0x1p-48 * length * s->scale;
-  add_drift(s, fmin(length, 2.0 * sqrt(fmax(energy, 0.0))) - change);
+  double net = fmin(length, 2.0 * sqrt(fmax(energy, 0.0)));
+  double summed = s->rule == RULE_SUMMED ? s->event_length : s->event_distance;
+  /* Repair and polish move mass outside the events, so the summed rules never fall below the net change. */
+  add_drift(s, (s->rule == RULE_NET ? net : fmax(net, summed)) - change);
 }
 
 static double clock_now(const Svdd *s) { return s->drift + s->drift_low; }

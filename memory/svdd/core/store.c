@@ -281,6 +281,16 @@ void svdd_cold_expire(Svdd *s, int position, double expiry) {
   cold_sift(s, position);
 }
 
+/* Positions of the cold tokens that expire by a given clock, soonest branches first; how many there are, up to room. */
+int svdd_cold_until(const Svdd *s, double clock, int room, int *positions) {
+  int found = 0;
+  if (room > 0 && s->cold > 0 && s->cold_expiry[0] <= clock) positions[found++] = 0;
+  for (int next = 0; next < found; next++)
+    for (int child = 2 * positions[next] + 1; child <= 2 * positions[next] + 2; child++)
+      if (child < s->cold && s->cold_expiry[child] <= clock && found < room) positions[found++] = child;
+  return found;
+}
+
 int svdd_cold_key(Svdd *s, int position, double *key) {
   if (!s->cold_key) return s->fetch(s->fetch_context, s->cold_id[position], key) ? SVDD_FETCH_FAILED : SVDD_OK;
   memcpy(key, s->cold_key + (size_t)position * s->d, sizeof(double) * (size_t)s->d);

@@ -16,6 +16,9 @@
 enum { RESERVE = 0, MARGIN = 1, BOUND = 2, MOVING = 3 };
 enum { PATH_RESERVE = 0, PATH_WALK = 1, PATH_REPAIRED = 2, PATH_RESOLVED = 3 };
 enum { SVDD_OK = 0, SVDD_STUCK = 1, SVDD_INFEASIBLE = 2, SVDD_NO_MEMORY = 3, SVDD_FETCH_FAILED = 4 };
+/* What advances the drift clock: the operation's net change, or, to compare, its events one by one by length or by the
+ * smaller of length and feature distance. All three are sound; the net change is the tightest. */
+enum { RULE_NET = 0, RULE_SUMMED = 1, RULE_MINIMUM = 2 };
 /* Switches that tests use to force the repair paths; 0 in normal use. */
 enum { FORCE_REPAIR = 1, FORCE_RESOLVE = 2, FORCE_FAILURE = 4 };
 
@@ -64,6 +67,8 @@ typedef struct Svdd {
   int64_t *cold_id;
   double *cold_expiry, *cold_key; /* cold_key is NULL when keys come from fetch */
   double drift, drift_low;        /* compensated sum */
+  int rule;
+  double event_length, event_distance; /* summed over the events of the operation */
   svdd_fetch fetch;
   void *fetch_context;
   double *scratch_key;
@@ -83,6 +88,7 @@ void svdd_remove_token(Svdd *s, int position);
 int svdd_cold_push(Svdd *s, int64_t id, double expiry, const double *key);
 void svdd_cold_remove(Svdd *s, int position);
 void svdd_cold_expire(Svdd *s, int position, double expiry);
+int svdd_cold_until(const Svdd *s, double clock, int room, int *positions);
 int svdd_cold_key(Svdd *s, int position, double *key);
 
 /* kernel (kernel.c) */
@@ -106,6 +112,7 @@ int svdd_refactor(Svdd *s);
 
 /* walk (walk.c) */
 double svdd_tolerance(const Svdd *s);
+void svdd_note_move(Svdd *s, double step, double pivot);
 int svdd_join(Svdd *s, int c, int direction);
 int svdd_walk(Svdd *s, int c, int direction, double target, int stop_at_kkt);
 void svdd_leave(Svdd *s, int position, int status);

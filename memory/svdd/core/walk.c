@@ -38,6 +38,14 @@ static void move_masses(Svdd *s, int c, int direction, double step) {
   for (int p = 0; p < s->m; p++) s->a[s->members[p]] += direction * step * s->beta[p];
 }
 
+/* One move of s->beta's direction: |da|_1 is step (1 + sum |beta|) and da' K da is step^2 times the pivot. */
+void svdd_note_move(Svdd *s, double step, double pivot) {
+  double length = 1.0;
+  for (int p = 0; p < s->m; p++) length += fabs(s->beta[p]);
+  s->event_length += step * length;
+  s->event_distance += step * fmin(length, 2.0 * sqrt(fmax(pivot, 0.0)));
+}
+
 static int member_out(Svdd *s, int position, int direction) {
   svdd_leave(s, position, direction * s->beta[position] > 0.0 ? BOUND : RESERVE);
   return svdd_drop(s, position);
@@ -52,6 +60,7 @@ int svdd_join(Svdd *s, int c, int direction) {
     svdd_back_solve(s);
     Event best = {direction > 0 ? s->cap[c] - s->a[c] : s->a[c], BOX_END, c};
     offer_members(s, direction, &best);
+    svdd_note_move(s, best.step, pivot);
     move_masses(s, c, direction, best.step);
     s->events++;
     if (best.kind == BOX_END) {
@@ -172,6 +181,7 @@ static int walk_event(Svdd *s, int c, int direction, double target, int stop_at_
     double noise = gradient_rates(s, c, &rho_rate);
     offer_points(s, c, direction, noise, nothing, &best);
   }
+  svdd_note_move(s, best.step, pivot);
   advance(s, c, direction, &best, dependent, rho_rate, nothing);
   *done = best.kind == BOX_END || best.kind == GRADIENT_ZERO;
   if (best.kind == MEMBER_LEAVES) return member_out(s, best.who, direction);
