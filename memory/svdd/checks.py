@@ -36,7 +36,7 @@ def token_ids(ids: Iterable[Any] | None, count: int, known: set[int]) -> Ids:
     if ids is None:
         first = max(known, default=-1) + 1
         return np.arange(first, first + count, dtype=np.int64)
-    listed = [_as_id(token) for token in ids]
+    listed = [as_id(token) for token in ids]
     if len(listed) != count:
         raise MemoryRefused(f"{len(listed)} ids for {count} keys: give one id per key")
     if len(set(listed)) != count or not known.isdisjoint(listed):
@@ -44,7 +44,8 @@ def token_ids(ids: Iterable[Any] | None, count: int, known: set[int]) -> Ids:
     return np.array(listed, dtype=np.int64)
 
 
-def _as_id(token: Any) -> int:
+def as_id(token: Any) -> int:
+    """A token id as a 64-bit integer."""
     if isinstance(token, bool) or not isinstance(token, int | np.integer) or not -(2**63) <= int(token) < 2**63:
         raise MemoryRefused("an id is not a 64-bit integer: use one integer per token")
     return int(token)
@@ -52,7 +53,7 @@ def _as_id(token: Any) -> int:
 
 def leaving_ids(ids: Iterable[Any], known: set[int]) -> list[int]:
     """Ids to delete as distinct known integers."""
-    listed = [_as_id(token) for token in ids]
+    listed = [as_id(token) for token in ids]
     if len(set(listed)) != len(listed):
         raise MemoryRefused("an id is listed twice for deletion: list each once")
     unknown = sum(token not in known for token in listed)

@@ -208,3 +208,13 @@ def test_pruning_reports_the_tokens_that_left_and_a_change_of_score_that_is_roun
     assert (outcome.score_change[:3] < 1e-12).all()
     assert np.isnan(outcome.score_change[3])
     assert outcome.removed[3] == 0
+
+
+def test_an_empty_batch_has_nothing_to_prune_delete_or_score():
+    batch = SVDDBatch(CAP, SIGMA, 2)
+    assert batch.prune().path == ("reserve", "reserve")
+    assert batch.delete([[], []]).removed.tolist() == [0, 0]
+    assert np.isnan(batch.score(np.zeros((3, 6)))).all()
+    assert len(batch.memory(1)) == 0
+    batch.admit(np.ones((2, 6)))
+    assert batch.tokens.tolist() == [1, 1]

@@ -40,8 +40,10 @@ def response(V: Tensor, D: Tensor, z: Tensor, live: Tensor, top: int) -> Tensor:
     return beta
 
 
-def drop(V: Tensor, D: Tensor, members: Tensor, m: Tensor, position: Tensor, top: int) -> tuple[Tensor, ...]:
-    """Take one member out of every row: new (V, D, members, m).
+def drop(
+    V: Tensor, D: Tensor, members: Tensor, m: Tensor, position: Tensor, first: int, top: int
+) -> tuple[Tensor, ...]:
+    """Take the member at `position` (B,), nowhere below `first`, out of every row: new (V, D, members, m).
 
     Without the reference itself (position 0) the differences are to member 1, whose row is the first unit vector: every
     other row loses 1 in that column, and from there on both cases are the same removal of one row and column.
@@ -51,21 +53,22 @@ def drop(V: Tensor, D: Tensor, members: Tensor, m: Tensor, position: Tensor, top
     below = (slots > gone) & (slots < m[:, None])
     column = V.gather(2, gone[:, None, :].expand(-1, V.shape[1], 1))[:, :, 0]
     v = (column - (position == 0).to(V.dtype)[:, None]) * below
-    V, D = _absorb(V.clone(), D.clone(), v, D.gather(1, gone)[:, 0], top)
+    V, D = _absorb(V.clone(), D.clone(), v, D.gather(1, gone)[:, 0], first, top)
     return _close_gap(V, D, members, m - 1, position, slots)
 
 
-def _absorb(V: Tensor, D: Tensor, v: Tensor, weight: Tensor, top: int) -> tuple[Tensor, Tensor]:
+def _absorb(V: Tensor, D: Tensor, v: Tensor, weight: Tensor, first: int, top: int) -> tuple[Tensor, Tensor]:
     """V D V' + weight v v' with v zero where nothing changes; a zero entry leaves its step exactly as it was."""
-    for j in range(2, top):
+    for j in range(max(first, 1) + 1, top):
         entry, old = v[:, j], D[:, j]
-        new = old + weight * entry * entry
-        gain = (weight * entry / new)[:, None]
+        weighted = weight * entry
+        new = old + weighted * entry
         weight = weight * (old / new)
         D[:, j] = new
         if j + 1 < top:
-            v[:, j + 1 : top] -= entry[:, None] * V[:, j + 1 : top, j]
-            V[:, j + 1 : top, j] += gain * v[:, j + 1 : top]
+            rest, column = v[:, j + 1 : top], V[:, j + 1 : top, j]
+            rest -= entry[:, None] * column
+            column += (weighted / new)[:, None] * rest
     return V, D
 
 

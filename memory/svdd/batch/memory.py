@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,16 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from memory.contract import Array, MemoryRefused, NotConverged, Path
+from memory.svdd.batch import checks
 from memory.svdd.batch.ledger import Ledger
 from memory.svdd.batch.operations import Engine, Report
 from memory.svdd.batch.single import solve_alone, state_of
 from memory.svdd.batch.store import Store
 from memory.svdd.batch.work import Work
+from memory.svdd.checks import carries, inequality
 from memory.svdd.memory import SVDDMemory
 
 _PATHS: tuple[Path, ...] = ("reserve", "walk", "repaired", "resolved")
 Counts = NDArray[np.int64]
-Keys = Array | Tensor
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,8 @@ class SVDDBatch:
     def __init__(
         self, C: float | Array, sigma: float | Array, batch: int, *, device: str | torch.device = "cpu"
     ) -> None:
-        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-            raise MemoryRefused(f"batch is {batch!r}: it must be a whole number of memories, at least 1")
-        self._C, self._sigma = _per_memory(C, batch, "C"), _per_memory(sigma, batch, "sigma")
-        self.batch, self.device = batch, torch.device(device)
+        self.batch, self.device = checks.memories(batch), torch.device(device)
+        self._C, self._sigma = checks.per_memory("C", C, batch), checks.per_memory("sigma", sigma, batch)
         self._ledgers = [Ledger() for _ in range(batch)]
         self._store: Store | None = None
         self._force: set[str] = set()
@@ -101,7 +99,11 @@ class SVDDBatch:
     # ---- admission ----
 
     def admit(
-        self, keys: Keys, values: Array | None = None, ids: Sequence[int] | None = None, mask: Array | None = None
+        self,
+        keys: Array | Tensor,
+        values: Array | None = None,
+        ids: Sequence[int] | None = None,
+        mask: Array | None = None,
     ) -> BatchOutcome:
         """Take in one key a memory: keys (B, d), optional values (B, d_v), ids (B,) and mask (B,) bool.
 
@@ -109,10 +111,11 @@ class SVDDBatch:
         finite, another width, an id that its memory holds. Source: [SVA 3.2]. Raises NotConverged if no path reaches a
         checked state.
         """
-        rows = self._chosen(mask)
-        array = self._checked_keys(keys, rows)
-        given = self._checked_values(values, rows)
-        tokens = self._checked_ids(ids, rows)
+        rows = checks.chosen(mask, self.batch)
+        width = self._store.d if self._store is not None else None
+        array = checks.key_rows(keys, rows, self.batch, width).to(self.device)
+        given = checks.value_rows(values, rows, self._ledgers)
+        tokens = checks.token_ids(ids, rows, self._ledgers)
         report = self._open(array.shape[1])
         if rows:
             self._arrive(rows, array[rows], tokens, report)
@@ -160,16 +163,23 @@ class SVDDBatch:
         below_capacity is "collect", a rest with n * C < 1 in a memory that has a gate. Source: [SVA 3.3]; MATH 1.3 for
         cold tokens.
         """
-        leaving = [[int(token) for token in part] for part in ids]
-        self._check_leaving(leaving, below_capacity)
-        report = self._open(self._store.d if self._store is not None else 1)
-        touched = [b for b, part in enumerate(leaving) if part]
-        ready = self.ready
-        collects = [b for b in touched if not ready[b] or not self._carries(b, len(self._ledgers[b]) - len(leaving[b]))]
-        together = [b for b in touched if b not in set(collects)]
+        leaving = checks.leaving_ids(ids, below_capacity, self._ledgers)
+        if self._store is None:
+            return self._nothing()
+        ready, touched = self.ready, [b for b, part in enumerate(leaving) if part]
+        lasts = {b: carries(len(self._ledgers[b]) - len(leaving[b]), float(self._C[b])) for b in touched}
+        lacking = [b for b in touched if ready[b] and not lasts[b]]
+        if lacking and below_capacity == "refuse":
+            rest = len(self._ledgers[lacking[0]]) - len(leaving[lacking[0]])
+            raise MemoryRefused(
+                f"{inequality(rest, float(self._C[lacking[0]]))} after this deletion, in {len(lacking)} of the memories: "
+                "keep more tokens, or delete with below_capacity='collect'"
+            )
+        report = Report.blank(self._store)
+        together = [b for b in touched if ready[b] and lasts[b]]
         if together:
             self._delete_together(together, leaving, report)
-        for b in collects:
+        for b in sorted({*touched} - {*together}):
             self._delete_alone(b, leaving[b], report)
         return self._outcome(report)
 
@@ -200,7 +210,7 @@ class SVDDBatch:
             lacking = [
                 b
                 for b, gone in zip(rows, hot_leaving, strict=True)
-                if not self._carries(b, len(self._ledgers[b].hot) - gone)
+                if not carries(len(self._ledgers[b].hot) - gone, float(self._C[b]))
             ]
             if not lacking:
                 return
@@ -241,7 +251,9 @@ class SVDDBatch:
         The outcome says by how much each score changed on probes (the hot keys and the midpoints of neighbours).
         Source: [SVA Prop. 1] and MATH 1.3. It bounds work, not stored history.
         """
-        report = self._open(self._store.d if self._store is not None else 1)
+        if self._store is None:
+            return self._nothing(np.full(self.batch, np.nan))
+        report = Report.blank(self._store)
         rows = self._tensors.solved.nonzero()[:, 0]
         change = np.full(self.batch, np.nan)
         if len(rows):
@@ -284,20 +296,9 @@ class SVDDBatch:
 
     # ---- asking it ----
 
-    def score(self, Q: Keys) -> Array:
+    def score(self, Q: Array | Tensor) -> Array:
         """Gate scores of queries Q (q, d), shared, or (B, q, d): (B, q), NaN for memories that still collect. Pure."""
-        queries = torch.as_tensor(Q, dtype=torch.float64).to(self.device)
-        width = self._store.d if self._store is not None else queries.shape[-1]
-        if (
-            queries.ndim not in (2, 3)
-            or queries.shape[-1] != width
-            or (queries.ndim == 3 and len(queries) != self.batch)
-        ):
-            raise MemoryRefused(
-                f"queries have shape {tuple(queries.shape)}, expected (q, {width}) or ({self.batch}, q, {width})"
-            )
-        if not bool(torch.isfinite(queries).all()):
-            raise MemoryRefused("queries hold a number that is not finite: remove or fill it first")
+        queries = checks.query_rows(Q, self.batch, self._store.d if self._store is not None else None).to(self.device)
         queries = queries.expand(self.batch, -1, -1)
         if self._store is None:
             return np.full((self.batch, queries.shape[1]), np.nan)
@@ -314,92 +315,6 @@ class SVDDBatch:
             return SVDDMemory(C, sigma)
         return SVDDMemory.from_state(state_of(self._store, b, self._ledgers[b], C, sigma), verify=False)
 
-    # ---- checks ----
-
-    def _chosen(self, mask: Any) -> list[int]:
-        if mask is None:
-            return list(range(self.batch))
-        chosen = np.asarray(mask.cpu() if isinstance(mask, Tensor) else mask)
-        if chosen.shape != (self.batch,) or chosen.dtype != np.bool_:
-            raise MemoryRefused(
-                f"mask has shape {chosen.shape} and type {chosen.dtype}, expected ({self.batch},) of bool"
-            )
-        return [int(b) for b in chosen.nonzero()[0]]
-
-    def _checked_keys(self, keys: Keys, rows: list[int]) -> Tensor:
-        array = torch.as_tensor(keys, dtype=torch.float64).to(self.device)
-        if array.ndim != 2 or len(array) != self.batch or array.shape[1] == 0:
-            raise MemoryRefused(f"keys have shape {tuple(array.shape)}, expected ({self.batch}, d) with d >= 1")
-        if self._store is not None and array.shape[1] != self._store.d:
-            raise MemoryRefused(
-                f"keys have width {array.shape[1]}, this batch holds width {self._store.d}: keep one width"
-            )
-        wrong = int((~torch.isfinite(array[rows])).any(1).sum())
-        if wrong:
-            raise MemoryRefused(
-                f"{wrong} of {len(rows)} keys hold a number that is not finite: remove or fill it, or mask the memory"
-            )
-        return array + 0.0  # -0.0 and 0.0 are one location
-
-    def _checked_values(self, values: Any, rows: list[int]) -> Array | None:
-        if values is None:
-            return None
-        array = np.asarray(values.cpu() if isinstance(values, Tensor) else values, dtype=np.float64)
-        if array.ndim != 2 or len(array) != self.batch:
-            raise MemoryRefused(
-                f"values have shape {array.shape}, expected ({self.batch}, d_v): give one row per memory"
-            )
-        for b in rows:
-            self._ledgers[b].values.checked(array[b : b + 1], 1)
-        return array[rows]
-
-    def _checked_ids(self, ids: Sequence[int] | None, rows: list[int]) -> list[int]:
-        if ids is None:
-            return [self._ledgers[b].next_id for b in rows]
-        if len(ids) != self.batch:
-            raise MemoryRefused(f"{len(ids)} ids for {self.batch} memories: give one id per memory")
-        tokens = [ids[b] for b in rows]
-        if not all(
-            isinstance(t, int | np.integer) and not isinstance(t, bool) and -(2**63) <= int(t) < 2**63 for t in tokens
-        ):
-            raise MemoryRefused("an id is not a 64-bit integer: use one integer per token")
-        held = sum(int(token) in self._ledgers[b] for b, token in zip(rows, tokens, strict=True))
-        if held:
-            raise MemoryRefused(
-                f"{held} of {len(rows)} ids are already held by their memory: an id names one token; delete it first"
-            )
-        return [int(token) for token in tokens]
-
-    def _check_leaving(self, leaving: list[list[int]], below_capacity: str) -> None:
-        if below_capacity not in ("refuse", "collect"):
-            raise MemoryRefused(f"below_capacity is {below_capacity!r}: choose 'refuse' or 'collect'")
-        if len(leaving) != self.batch:
-            raise MemoryRefused(
-                f"{len(leaving)} lists of ids for {self.batch} memories: give one list per memory, empty for none"
-            )
-        if any(len(set(part)) != len(part) for part in leaving):
-            raise MemoryRefused("an id is listed twice for deletion from one memory: list each once")
-        unknown = sum(token not in self._ledgers[b] for b, part in enumerate(leaving) for token in part)
-        if unknown:
-            raise MemoryRefused(
-                f"{unknown} of {sum(map(len, leaving))} ids are not held by their memory: nothing was deleted"
-            )
-        if below_capacity == "refuse":
-            self._check_capacity(leaving)
-
-    def _check_capacity(self, leaving: list[list[int]]) -> None:
-        ready = self.ready
-        for b, part in enumerate(leaving):
-            rest, C = len(self._ledgers[b]) - len(part), float(self._C[b])
-            if part and ready[b] and not self._carries(b, rest):
-                raise MemoryRefused(
-                    f"n * C = {rest} * {C:.6g} = {rest * C:.6g} < 1 after this deletion in one memory, so the caps "
-                    "cannot carry the mass: keep more tokens, or delete with below_capacity='collect'"
-                )
-
-    def _carries(self, b: int, tokens: int) -> bool:
-        return tokens * float(self._C[b]) >= 1.0 - 1e-12
-
     # ---- inside ----
 
     @property
@@ -409,7 +324,8 @@ class SVDDBatch:
 
     def _open(self, width: int) -> Report:
         if self._store is None:
-            full = np.array([_tokens_that_fill(float(C)) for C in self._C])
+            whole = np.rint(1.0 / self._C)
+            full = np.where(np.abs(1.0 / self._C - whole) <= 1e-12 * whole, whole, 1.0 / self._C)
             caps = np.where(full == np.rint(full), 1.0 / full, self._C)
             parts = (torch.from_numpy(part).to(self.device) for part in (caps, full, 1.0 / (self._sigma * self._sigma)))
             self._store = Store(width, *parts)
@@ -420,23 +336,12 @@ class SVDDBatch:
         b = int(work.rows[row])
         solve_alone(work, row, mult, float(self._C[b]), float(self._sigma[b]))
 
+    def _nothing(self, score_change: Array | None = None) -> BatchOutcome:
+        none, path = np.zeros(self.batch, np.int64), (_PATHS[0],) * self.batch
+        return BatchOutcome(path, none, none.copy(), none.copy(), none.copy(), score_change)
+
     def _outcome(self, report: Report, score_change: Array | None = None) -> BatchOutcome:
         numbers = torch.stack([report.path, report.events, report.reexamined, report.readmitted, report.removed])
         path, events, reexamined, readmitted, removed = numbers.cpu().numpy()
         paths = tuple(_PATHS[step] for step in path)
         return BatchOutcome(paths, events, reexamined, readmitted, removed, score_change)
-
-
-def _per_memory(value: Any, batch: int, name: str) -> Array:
-    array = np.asarray(value.cpu() if isinstance(value, Tensor) else value, dtype=np.float64)
-    if array.shape not in ((), (batch,)):
-        raise MemoryRefused(f"{name} has shape {array.shape}, expected a number or ({batch},)")
-    if not (np.isfinite(array).all() and (array > 0.0).all()):
-        raise MemoryRefused(f"{name} must be a finite number above 0 for every memory")
-    return np.broadcast_to(array, (batch,)).copy()
-
-
-def _tokens_that_fill(C: float) -> float:
-    """1/C, an exact integer where it is one to 1e-12."""
-    whole = math.floor(1.0 / C + 0.5)
-    return float(whole) if whole and abs(1.0 / C - whole) <= 1e-12 * whole else 1.0 / C

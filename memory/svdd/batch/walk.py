@@ -26,6 +26,7 @@ class Counts(NamedTuple):
     leaving: int
     empty: int
     largest: int
+    first: int
 
 
 class Entry(NamedTuple):
@@ -97,15 +98,16 @@ def _count(work: Work) -> Counts:
     """The one transfer to the host per pass."""
     leaving = work.leaving >= 0
     empty = (work.mode == WALK) & (work.m - leaving.long() <= 0)
-    return Counts(*torch.stack([(work.mode < DONE).sum(), leaving.sum(), empty.sum(), work.m.max()]).tolist())
+    first = torch.where(leaving, work.leaving, work.m).min()
+    return Counts(*torch.stack([(work.mode < DONE).sum(), leaving.sum(), empty.sum(), work.m.max(), first]).tolist())
 
 
-def take_out(work: Work, count: int, top: int) -> None:
-    """Drop the `count` members that are marked as leaving from the factor."""
+def take_out(work: Work, count: int, top: int, first: int = 0) -> None:
+    """Drop the `count` members that are marked as leaving from the factor; none of them lies below slot `first`."""
     rows = first_true(work.leaving >= 0, count)
     parts = (work.V, work.D, work.members, work.m)
     V, D, members, m = (part.index_select(0, rows) for part in parts)
-    changed = drop(V, D, members, m, work.leaving.index_select(0, rows), top)
+    changed = drop(V, D, members, m, work.leaving.index_select(0, rows), first, top)
     for whole, part in zip(parts, changed, strict=True):
         whole.index_copy_(0, rows, part)
     work.leaving = torch.full_like(work.leaving, -1)
@@ -114,7 +116,7 @@ def take_out(work: Work, count: int, top: int) -> None:
 def _pass(work: Work, counts: Counts) -> None:
     work.need_margin(counts.largest + 2)
     if counts.leaving:
-        take_out(work, counts.leaving, counts.largest)
+        take_out(work, counts.leaving, counts.largest, counts.first)
     entry = respond(work, max(counts.largest, 1))
     walks = (work.mode == WALK) & (work.m > 0)
     empty = (work.mode == WALK) & (work.m == 0)

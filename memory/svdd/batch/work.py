@@ -93,9 +93,10 @@ class Work:
 
     def weighted_rows(self, location: Tensor, weight: Tensor) -> Tensor:
         """sum over t of weight[:, t] k(location[:, t], .), added in the order of t: (B, R)."""
-        total = torch.zeros_like(self.g)
-        for t in range(location.shape[1]):
-            total += self.kernel_row(location[:, t]) * weight[:, t : t + 1]
+        room, total = self.store.room, torch.zeros_like(self.g)
+        k, places = self.store.k.view(-1, room), (self.rows[:, None] * room + location).T.contiguous()
+        for t, place in enumerate(places):
+            total += k.index_select(0, place).mul_(weight[:, t : t + 1])
         return total
 
     # ---- what is derived ----
