@@ -121,19 +121,22 @@ class Engine:
         self.connection.execute(f"create or replace view {name} as select {selected} where false")
 
     def parquet(self, name: str, path: Path) -> None:
-        """Make a Parquet file that this room wrote readable as the view `name`."""
+        """Make a partitioned Parquet directory that this room wrote readable as the view `name`."""
         with self.guarded(path):
-            self.connection.read_parquet(literal_path(path)).create_view(name, replace=True)
+            files = f"{literal_path(path)}/*/*.parquet"
+            self.connection.read_parquet(files, hive_partitioning=True).create_view(name, replace=True)
 
     def positions(self, name: str, places: Sequence[int]) -> None:
         """Create the table `name` with one row per place in a file."""
         chosen = pa.table({"position": pa.array(places, pa.int64())})
         self.connection.from_arrow(chosen).create(name)
 
-    def table(self, name: str, *, reading: Path | None = None, **values: object) -> None:
-        """Create the table that sql/`name`.sql defines; `values` are bound to the parameters that the file names."""
+    def table(self, name: str, *, reading: Path | None = None, append: bool = False, **values: object) -> None:
+        """Create the table that sql/`name`.sql defines, or append to it; `values` are bound to its parameters."""
+        table = name.rpartition("/")[2]
+        statement = f"insert into {table} {{}}" if append else f"create or replace table {table} as {{}}"
         with self.guarded(reading):
-            self._execute(name, f"create or replace table {name.rpartition('/')[2]} as {{}}", **values)
+            self._execute(name, statement, **values)
 
     def table_view(self, name: str) -> None:
         """Define the view that sql/`name`.sql selects; it takes no parameters."""
@@ -153,9 +156,9 @@ class Engine:
             return self.connection.sql(self._text(name), params=values).to_arrow_table()
 
     def export(self, name: str, path: Path, *, reading: Path, progress: Callable[[float], None] | None = None) -> int:
-        """Write what sql/`name`.sql selects from `reading` to Parquet in one pass; return the rows of `reading`."""
+        """Write what sql/`name`.sql selects from `reading` as Parquet, by part, in one pass; return its rows."""
         with self.guarded(reading), self._unordered(), self._watched(progress):
-            self._execute(name, "copy ({}) to $path (format parquet)", path=str(path))
+            self._execute(name, "copy ({}) to $path (format parquet, partition_by (part))", path=str(path))
             scanned = None if reading.suffix == ".parquet" else _csv_rows(self.connection.get_profiling_information())
         return self.count("chartevents") if scanned is None else scanned
 

@@ -14,7 +14,7 @@ import duckdb
 
 from cohort_sql.checks import refuse_unreadable
 from cohort_sql.engine import Engine, dictionary_path, header, place, sql_text
-from cohort_sql.errors import CohortError
+from cohort_sql.errors import CohortError, SourceError
 from cohort_sql.source import Source
 
 _ENDS = 2**20
@@ -38,8 +38,8 @@ def ingest(engine: Engine, source: Source, scratch: Path, progress: Callable[[fl
     The file holds readings of patients and stays in `scratch` until that is removed.
     """
     folder = scratch / "ingested" / _key(source.chartevents)
-    kept = folder / "readings.parquet"
-    if not kept.is_file():
+    kept = folder / "readings"
+    if not kept.is_dir():
         _check_room(source.chartevents, scratch)
         _make(engine, source, folder, progress)
     return Ingested(kept, int(json.loads((folder / "source.json").read_text(encoding="utf-8"))["rows"]))
@@ -51,8 +51,12 @@ def _make(engine: Engine, source: Source, folder: Path, progress: Callable[[floa
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir(parents=True)
     try:
-        readings = making / "readings.parquet"
+        readings = making / "readings"
         rows = engine.export("charted", readings, reading=source.chartevents, progress=progress)
+        if not any(readings.glob("*/*.parquet")):
+            raise SourceError(
+                f"{place(source.chartevents)}: none of its {rows:,} rows charts a vital; check its itemids"
+            )
         engine.parquet("charted", readings)
         engine.table("check/charted_fault")
         refuse_unreadable(source.chartevents, engine.rows("select * from charted_fault")[0], rows)

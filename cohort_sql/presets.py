@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,6 +17,9 @@ MIN_DAYS = 2.0
 MIN_HOURS = 48
 ADULT_YEARS = 18
 ALL_STAYS = 2**62
+# The ingested readings lie in parts by stay (charted.sql).
+PARTS = 16
+PASS_ROWS = 2_000_000
 
 
 class Readings(NamedTuple):
@@ -45,18 +49,21 @@ def select_causal(engine: Engine, source: Source, stays: int | None, seed: int) 
     engine.table("icustay", reading=source.icustays)
     causal_stays(engine, source, stays, seed)
     engine.table_view("causal/judged")
-    for name in (
-        "reading",
-        "copied",
-        "inverted",
-        "signal_hour",
-        "measured_hour",
-        "outcome",
-        "reading_outcome",
-        "repaired",
-    ):
+    for number, (first, last) in enumerate(passes(engine.count("charted"))):
+        for name in ("reading", "copied", "inverted", "signal_hour"):
+            engine.table(f"causal/{name}", first_part=first, last_part=last)
+        for name in ("measured_hour", "reading_fate"):
+            engine.table(f"causal/{name}", append=number > 0)
+    for name in ("outcome", "reading_outcome", "repaired"):
         engine.table(f"causal/{name}")
     return Readings(_readings_by(engine, "reason", "reading_outcome"), _readings_by(engine, "repair", "repaired"))
+
+
+def passes(rows: int) -> Iterator[tuple[int, int]]:
+    """Split the parts of `rows` ingested readings into runs (first, last) of about PASS_ROWS: memory stays bounded."""
+    step = max(1, PARTS // max(1, math.ceil(rows / PASS_ROWS)))
+    for first in range(0, PARTS, step):
+        yield first, min(first + step, PARTS) - 1
 
 
 def causal_stays(engine: Engine, source: Source, stays: int | None, seed: int) -> None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from tiny_source import BASE, HR, INTIME, build, built_from, person, stay, write, write_source
 
+from cohort_sql import presets
 from cohort_sql.build import BLOCK_ROWS, build_cohort, plan_blocks
 from cohort_sql.simulate import simulate
 from cohort_sql.source import find_source, preflight
@@ -277,9 +278,9 @@ def test_a_changed_source_file_is_read_again_and_an_unchanged_one_is_not(tmp_pat
     root = write_source(tmp_path / "source")
     build(root, tmp_path / "out")
     kept = next((tmp_path / "scratch/ingested").iterdir())
-    written = (kept / "readings.parquet").stat().st_mtime_ns
+    written = (kept / "source.json").stat().st_mtime_ns
     build(root, tmp_path / "out", preset="causal", seed=3)
-    assert (kept / "readings.parquet").stat().st_mtime_ns == written
+    assert (kept / "source.json").stat().st_mtime_ns == written
     write_source(root, [*BASE, (HR, INTIME, 100)])
     assert build(root, tmp_path / "out").measured("hr") == {0: 90}
 
@@ -308,6 +309,17 @@ def test_blocks_cover_every_stay_hour_once_in_order_and_within_their_size():
     assert all(0 < len(hours) <= 5 for hours in held)
     assert flat == sorted(flat)
     assert len(flat) == len(set(flat)) == 22
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2_000_000, 2_000_001, 11_000_000, 50_000_000])
+def test_passes_take_every_part_once(rows):
+    taken = [part for first, last in presets.passes(rows) for part in range(first, last + 1)]
+    assert taken == list(range(presets.PARTS))
+
+
+def test_many_passes_give_the_bytes_of_one(tmp_path, demo, monkeypatch):
+    monkeypatch.setattr(presets, "PASS_ROWS", 1_000)
+    assert digests(build(recording("mimic_demo_iv"), tmp_path / "out", stays=1500).out) == digests(demo["causal"].out)
 
 
 def test_a_grid_longer_than_a_block_is_written_whole(tmp_path):

@@ -11,7 +11,7 @@ with counted as (
             judged.stay_id = reading.stay_id
             and judged.signal = reading.signal
             and judged.charttime = reading.charttime
-    where judged.reason is null and reading.reason is null and reading.readings > 1
+    where judged.reason is null and judged.part between $first_part and $last_part and reading.readings > 1
     group by judged.stay_id, judged.signal, judged.charttime, judged.itemid, judged.valuenum
 )
 

@@ -8,9 +8,7 @@ inner join vital_item as systolic_item on systolic.signal = systolic_item.itemid
 inner join reading as diastolic on systolic.stay_id = diastolic.stay_id and systolic.charttime = diastolic.charttime
 inner join vital_item as diastolic_item on diastolic.signal = diastolic_item.itemid
 where
-    systolic.reason is null
-    and diastolic.reason is null
-    and systolic_item.channel = 'sbp'
+    systolic_item.channel = 'sbp'
     and diastolic_item.channel = 'dbp'
     and systolic_item.precedence = diastolic_item.precedence
     and systolic.low + systolic.high < diastolic.low + diastolic.high

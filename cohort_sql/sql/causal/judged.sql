@@ -2,6 +2,7 @@
 -- a number outside its item's range but inside that of the channel's other unit was charted under the wrong item
 with placed as (
     select
+        charted.part,
         charted.itemid,
         charted.charttime,
         charted.valuenum,
@@ -30,6 +31,7 @@ with placed as (
 )
 
 select
+    part,
     stay_id,
     signal,
     itemid,

@@ -2,13 +2,13 @@
 select
     stay_id,
     hour,
-    max(value) filter (where channel = 'hr') as hr,
-    max(value) filter (where channel = 'sbp') as sbp,
-    max(value) filter (where channel = 'dbp') as dbp,
-    max(value) filter (where channel = 'rr') as rr,
-    max(value) filter (where channel = 'spo2') as spo2,
-    max(value) filter (where channel = 'temp') as temp
+    arg_min(value, precedence) filter (where channel = 'hr') as hr,
+    arg_min(value, precedence) filter (where channel = 'sbp') as sbp,
+    arg_min(value, precedence) filter (where channel = 'dbp') as dbp,
+    arg_min(value, precedence) filter (where channel = 'rr') as rr,
+    arg_min(value, precedence) filter (where channel = 'spo2') as spo2,
+    arg_min(value, precedence) filter (where channel = 'temp') as temp
 from signal_hour
-where not inverted and precedence = first_precedence
+where not inverted
 group by stay_id, hour
 order by stay_id, hour

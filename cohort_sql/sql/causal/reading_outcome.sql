@@ -1,28 +1,21 @@
 -- one row per reason for leaving readings out (null when used): how many readings it took
-with judged as (
+with counted as (
+    select
+        reason,
+        count(*) as readings
+    from judged
+    where reason is not null
+    group by reason
+    union all
     select
         reason,
         readings
-    from reading
-    where reason is not null
-    union all
-    select
-        'identical_copy' as reason,
-        copies as readings
-    from signal_hour
-    union all
-    select
-        case
-            when inverted then 'systolic_below_diastolic'
-            when precedence > first_precedence then 'other_instrument_first'
-        end as reason,
-        readings
-    from signal_hour
+    from reading_fate
 )
 
 select
     reason,
-    cast(coalesce(sum(readings), 0) as bigint) as readings
-from judged
+    cast(sum(readings) as bigint) as readings
+from counted
 group by reason
 order by reason

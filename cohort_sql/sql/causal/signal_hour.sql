@@ -22,7 +22,6 @@ with checked as (
             and reading.charttime = inverted.charttime
             and item.precedence = inverted.precedence
             and item.channel in ('sbp', 'dbp')
-    where reading.reason is null
 )
 
 select
@@ -33,7 +32,6 @@ select
     inverted,
     sum(readings - copies) as readings,
     sum(copies) as copies,
-    avg(value) as value,
-    min(precedence) filter (where not inverted) over (partition by stay_id, hour, channel) as first_precedence
+    avg(value) as value
 from checked
 group by stay_id, hour, channel, precedence, inverted
