@@ -118,6 +118,14 @@ class SVDDMemory:
         """Distinct hot keys."""
         return int(self._core.n) if self._core is not None else 0
 
+    @property
+    def hot_bytes(self) -> int:
+        """Bytes of the solver's arrays: the kernel among hot locations, their keys and vectors, the margin factor."""
+        if self._core is None:
+            return 0
+        room, margin, tokens = int(self._core.room), int(self._core.margin_room), int(self._core.token_room)
+        return 8 * room * (room + int(self._core.d) + 8) + 23 * room + 8 * margin * (margin + 3) + 12 * tokens
+
     def __len__(self) -> int:
         return len(self._known)
 
@@ -406,7 +414,7 @@ class SVDDMemory:
         )
 
     def _cold_lookup(self) -> Callable[[float], Array]:
-        """Keys of the cold tokens whose expiry is nearer than a slack, as of now; only those a certificate may ask for."""
+        """Keys of the cold tokens whose expiry is nearer than a slack, as of now, as far as a certificate may ask."""
         core, width = self._core, int(self._core.d)
         clock = float(core.drift) + float(core.drift_low)
         found = np.empty(min(int(core.cold), MOST_NEAR), dtype=np.int32)

@@ -11,7 +11,8 @@ DECLARATIONS = """
 typedef int (*svdd_fetch)(void *context, int64_t id, double *key);
 typedef struct {
   int d; double C; double full;
-  int n; double *x; double *a; double *cap; double *g; int *mult; unsigned char *status;
+  int n; int room; int margin_room; int token_room;
+  double *x; double *a; double *cap; double *g; int *mult; unsigned char *status;
   int m; int *members;
   double r; double scale; int solved; long operations; long events; long reexamined; long readmitted;
   long returns;
