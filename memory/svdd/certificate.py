@@ -27,7 +27,7 @@ from memory.contract import Array, Certificate
 from memory.kernel import shifted_kernel
 from memory.svdd import _core
 
-_EXTENDED_ROUNDING = 2.0**-63
+_EXTENDED_ROUNDING = 2.0 ** (1 - _core.lib.LDBL_MANT_DIG)  # of the residuals, taken in long double
 _ROUNDING = 2.0**-52
 _SLACKS = tuple(10.0**power for power in range(-12, -4))
 LARGEST_SLACK = _SLACKS[-1]  # no certificate asks for cold tokens with more slack than this

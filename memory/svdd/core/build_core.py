@@ -36,6 +36,7 @@ double svdd_tolerance(const Svdd *s);
 int svdd_admit_many(Svdd *s, const double *keys, const int64_t *ids, int count, int *done);
 int svdd_delete(Svdd *s, const int64_t *ids, int count);
 int svdd_prune(Svdd *s, int *moved);
+#define LDBL_MANT_DIG ...
 static const int SVDD_FETCH_FAILED; static const int SVDD_NO_MEMORY;
 int svdd_load(Svdd *s, int n, const double *keys, const double *mass, int tokens, const int64_t *ids,
               const int *location, double r, int solved);

@@ -10,6 +10,7 @@
  */
 #ifndef SVDD_H
 #define SVDD_H
+#include <float.h>
 #include <stdint.h>
 #include <stddef.h>
 
