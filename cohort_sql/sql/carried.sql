@@ -45,4 +45,3 @@ select
         over stay_hours as temp_last
 from anchored
 window stay_hours as (partition by stay_id order by hour)
-order by bucket, stay_id, hour

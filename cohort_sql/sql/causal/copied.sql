@@ -11,7 +11,11 @@ with counted as (
             judged.stay_id = reading.stay_id
             and judged.signal = reading.signal
             and judged.charttime = reading.charttime
-    where judged.reason is null and judged.part between $first_part and $last_part and reading.readings > 1
+    where
+        judged.reason is null
+        and judged.part between $first_part and $last_part
+        -- Two different values cannot be copies of each other.
+        and (reading.readings > 2 or (reading.readings = 2 and reading.low = reading.high))
     group by judged.stay_id, judged.signal, judged.charttime, judged.itemid, judged.valuenum
 )
 
@@ -19,7 +23,7 @@ select
     stay_id,
     signal,
     charttime,
-    sum(readings - 1) as copies
+    cast(sum(readings - 1) as bigint) as copies
 from counted
 group by stay_id, signal, charttime
 having sum(readings - 1) > 0

@@ -30,8 +30,8 @@ select
     channel,
     precedence,
     inverted,
-    sum(readings - copies) as readings,
-    sum(copies) as copies,
+    cast(sum(readings - copies) as bigint) as readings,
+    cast(sum(copies) as bigint) as copies,
     avg(value) as value
 from checked
 group by stay_id, hour, channel, precedence, inverted
