@@ -58,17 +58,23 @@ def drop(
 
 
 def _absorb(V: Tensor, D: Tensor, v: Tensor, weight: Tensor, first: int, top: int) -> tuple[Tensor, Tensor]:
-    """V D V' + weight v v' with v zero where nothing changes; a zero entry leaves its step exactly as it was."""
+    """V D V' + weight v v' with v zero where nothing changes; a zero entry leaves its step exactly as it was.
+
+    A column becomes the weighted mean of what it was and of v: where its pivot was tiny it is replaced, not corrected,
+    so that large entries of a nearly dependent column leave no rounding behind [Fletcher and Powell 1974].
+    """
     for j in range(max(first, 1) + 1, top):
         entry, old = v[:, j], D[:, j]
         weighted = weight * entry
         new = old + weighted * entry
-        weight = weight * (old / new)
+        ratio = old / new
+        weight = weight * ratio
         D[:, j] = new
         if j + 1 < top:
             rest, column = v[:, j + 1 : top], V[:, j + 1 : top, j]
+            mean = ratio[:, None] * column + (weighted / new)[:, None] * rest
             rest -= entry[:, None] * column
-            column += (weighted / new)[:, None] * rest
+            column.copy_(mean)
     return V, D
 
 

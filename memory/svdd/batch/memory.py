@@ -170,10 +170,11 @@ class SVDDBatch:
         lasts = {b: carries(len(self._ledgers[b]) - len(leaving[b]), float(self._C[b])) for b in touched}
         lacking = [b for b in touched if ready[b] and not lasts[b]]
         if lacking and below_capacity == "refuse":
-            rest = len(self._ledgers[lacking[0]]) - len(leaving[lacking[0]])
+            first = lacking[0]
+            why = inequality(len(self._ledgers[first]) - len(leaving[first]), float(self._C[first]))
             raise MemoryRefused(
-                f"{inequality(rest, float(self._C[lacking[0]]))} after this deletion, in {len(lacking)} of the memories: "
-                "keep more tokens, or delete with below_capacity='collect'"
+                f"{why} after this deletion, in {len(lacking)} of the memories: keep more tokens, or delete with "
+                "below_capacity='collect'"
             )
         report = Report.blank(self._store)
         together = [b for b in touched if ready[b] and lasts[b]]

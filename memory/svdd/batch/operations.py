@@ -11,8 +11,8 @@ from torch import Tensor
 from memory.contract import NotConverged
 from memory.svdd.batch.arithmetic import pick
 from memory.svdd.batch.store import Store
-from memory.svdd.batch.upkeep import field as field_of
 from memory.svdd.batch.upkeep import (
+    drifted,
     part_of,
     polish,
     refactor,
@@ -23,6 +23,7 @@ from memory.svdd.batch.upkeep import (
     start,
     take_statuses,
 )
+from memory.svdd.batch.upkeep import field as field_of
 from memory.svdd.batch.walk import admit_to_margin, run, send
 from memory.svdd.batch.work import BOUND, DONE, FAILED, MARGIN, RESERVE, Work
 
@@ -68,7 +69,8 @@ class Engine:
     def finish(self, work: Work, mult: Tensor, thorough: Tensor, report: Report) -> Tensor:
         """Shed, refresh where due, check, repair, solve alone: rows that no path could solve (p,) bool."""
         shed_edges(work)
-        self._on_part(work, thorough & (work.mode != FAILED), _refresh_all)
+        self._on_part(work, thorough & (work.mode != FAILED), _factor_and_solve_again)
+        self._on_part(work, ~thorough & (work.events > 0) & (work.mode != FAILED), _solve_drifted_again)
         wrong = ~work.right() if "repair" not in self.force else torch.ones_like(thorough)
         wrong = wrong & (work.mode != FAILED)
         report.events.index_add_(0, work.rows, work.events)
@@ -248,10 +250,19 @@ def _tokens(work: Work) -> Tensor:
     return torch.where(work.valid, work.store.mult[work.rows], 0)
 
 
-def _refresh_all(work: Work) -> None:
+def _factor_and_solve_again(work: Work) -> None:
     refactor(work)
     polish(work)
     refresh(work)
+
+
+def _solve_drifted_again(work: Work) -> None:
+    chosen = part_of(work, drifted(work))
+    if chosen is not None:
+        rows, part = chosen
+        polish(part)
+        refresh(part)
+        work.put(rows, part)
 
 
 def _adopt_masses(work: Work) -> None:

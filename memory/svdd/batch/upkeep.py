@@ -47,6 +47,13 @@ def take_upper_rho(work: Work, which: Tensor) -> None:
     work.g -= shift[:, None]
 
 
+def drifted(work: Work) -> Tensor:
+    """Rows whose margin's true residual, taken from the masses, is beyond the tolerance: (B,)."""
+    top = max(int(work.m.max()), 1)
+    residual = (work.r[:, None] + field(work).gather(1, work.members[:, :top])).abs() * work.live(top)
+    return residual.amax(1) > work.tolerance()
+
+
 def polish(work: Work) -> None:
     """Solve the margin again from the masses of all others; a member that would leave its box leaves the margin
     instead.
