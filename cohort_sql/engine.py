@@ -239,7 +239,8 @@ def header(path: Path) -> tuple[str, ...]:
         raise SourceError(f"{place(path)}: cannot be opened as {_kind(path)}; copy or download it again") from None
     if not names:
         raise SourceError(f"{place(path)}: is empty; copy or download it again")
-    return tuple(name.strip().lower() for name in names)
+    # A column without a name is what an exported row index looks like.
+    return tuple(name.strip().lower() or f"unnamed {number}" for number, name in enumerate(names))
 
 
 def place(path: Path) -> str:
@@ -249,8 +250,9 @@ def place(path: Path) -> str:
 
 def _csv_header(path: Path) -> list[str]:
     opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
-        return next(csv.reader(lines), [])
+    with opened(path, "rb") as lines:
+        first = lines.readline().decode("utf-8-sig", errors="replace")
+    return next(csv.reader([first]), [])
 
 
 def _kind(path: Path) -> str:

@@ -153,6 +153,7 @@ def test_parquet_typed_zoned_or_as_text_gives_the_same_hours(tmp_path, plain, ti
         lambda text: text.replace("2150-01-01 11:00:00", "2150-01-01 11:00"),
         lambda text: text.replace("2150-01-01 11:00:00", "2150-01-01 11:00:00.000"),
         lambda text: text.replace("30000001", "30000001.0"),
+        lambda text: "\n".join(f"{number or ''},{line}" for number, line in enumerate(text.rstrip("\n").split("\n"))),
         lambda text: "\n".join(",".join(reversed(line.split(","))) for line in text.split("\n")),
     ],
     ids=[
@@ -165,6 +166,7 @@ def test_parquet_typed_zoned_or_as_text_gives_the_same_hours(tmp_path, plain, ti
         "no seconds",
         "milliseconds",
         "ids as decimals",
+        "a row index in front",
         "columns in another order",
     ],
 )
