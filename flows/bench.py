@@ -105,12 +105,11 @@ def streaming(cohort_directory: Path, settings: Settings) -> Row:
 def _source(directory: Path, rows: int, seed: int) -> Source:
     if not directory.is_dir():
         directory.parent.mkdir(parents=True, exist_ok=True)
-        progress = current_progress()
         simulate(
             directory,
             patients=max(rows // _ROWS_PER_PATIENT, 1),
             seed=seed,
-            progress=lambda done, total: progress.update("simulate", done, total, "patients"),
+            progress=current_progress().counter("simulate", "patients"),
         )
     return find_source(directory)
 

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from flows.errors import FlowError
-from flows.progress import Progress, show_progress
+from flows.progress import shown_progress
 from flows.run.layout import RunLayout
 from flows.run.manifest import read_manifest
 from flows.run.publish import write_json
@@ -35,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help=f"holds {' and '.join(SOURCES)}")
     parser.add_argument("--trials", type=int, default=300, help="trials of each regime of the audit")
     chosen = parser.parse_args(argv)
-    show_progress(Progress())
     try:
-        _rebuild(chosen.out.absolute(), chosen.data, chosen.trials)
+        with shown_progress(quiet=False):
+            _rebuild(chosen.out.absolute(), chosen.data, chosen.trials)
     except ValueError as refusal:
         sys.stderr.write(f"error: {refusal}\n")
         return 1

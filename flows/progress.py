@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TextIO
@@ -55,6 +56,10 @@ class Progress:
         """Report a share between 0 and 1 of the step ``label``."""
         self.update(label, round(100 * share, 1), 100.0, "%")
 
+    def counter(self, label: str, unit: str) -> Callable[[float, float], None]:
+        """A function of (done, total) that reports the step ``label`` in ``unit``."""
+        return lambda done, total: self.update(label, done, total, unit)
+
     def close(self) -> None:
         """End an unfinished line, so that what follows starts on its own."""
         if self._open_line:
@@ -93,6 +98,13 @@ def current_progress() -> Progress:
     return _current.get()
 
 
-def show_progress(progress: Progress) -> None:
-    """Make ``progress`` the one that the steps of this context report to."""
-    _current.set(progress)
+@contextmanager
+def shown_progress(*, quiet: bool) -> Iterator[Progress]:
+    """Show the progress of what the block does on stderr, unless quiet."""
+    progress = Progress(quiet=quiet)
+    token = _current.set(progress)
+    try:
+        yield progress
+    finally:
+        progress.close()
+        _current.reset(token)

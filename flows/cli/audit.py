@@ -10,6 +10,7 @@ import typer
 from flows.cli.app import command
 from flows.cli.console import Console
 from flows.cli.options import JsonFlag, QuietFlag, SettingsFile, SourceArgument
+from flows.progress import shown_progress
 
 
 @command
@@ -27,18 +28,14 @@ def audit(
 
     Without SOURCE the hourly-vitals regimes use invented stays.
     """
-    from flows.progress import Progress, show_progress
     from flows.settings import load_settings
     from flows.steps.audit import audit as run
     from flows.steps.preflight import SIMULATED, source_or_none
 
     chosen = load_settings(settings, {"audit_trials": trials, "seed": seed})
-    console, progress = Console(quiet, as_json), Progress(quiet=quiet)
-    show_progress(progress)
-    try:
+    console = Console(quiet, as_json)
+    with shown_progress(quiet=quiet):
         table = run(source_or_none(source) or SIMULATED, out, regimes.split(","), chosen)
-    finally:
-        progress.close()
     console.data(table, "\n".join(_line(row) for row in table["rows"]))
     if any(row["completed"] < row["attempted"] or row["within_target"] < row["completed"] for row in table["rows"]):
         raise typer.Exit(1)

@@ -10,6 +10,7 @@ import typer
 from flows.cli.app import command
 from flows.cli.console import Console
 from flows.cli.options import JsonFlag, QuietFlag, SettingsFile
+from flows.progress import shown_progress
 
 
 @command
@@ -23,16 +24,11 @@ def bench(
 ) -> None:
     """Measure cohort build, streaming and memory as ratios within one run."""
     from flows.bench import run_bench
-    from flows.progress import Progress, show_progress
     from flows.settings import load_settings
 
     chosen = load_settings(settings, {"bench_rows": rows})
-    progress = Progress(quiet=quiet)
-    show_progress(progress)
-    try:
+    with shown_progress(quiet=quiet):
         document = run_bench(out, chosen, quick=quick)
-    finally:
-        progress.close()
     Console(quiet, as_json).data(document, "\n".join(_line(row) for row in document["rows"]))
 
 

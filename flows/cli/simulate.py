@@ -10,6 +10,7 @@ import typer
 from flows.cli.app import command
 from flows.cli.console import Console
 from flows.cli.options import JsonFlag, QuietFlag, SettingsFile
+from flows.progress import shown_progress
 
 
 @command
@@ -23,18 +24,14 @@ def simulate(
 ) -> None:
     """Write invented patients in the MIMIC-IV v3.1 layout, with the truth beside them."""
     from cohort_sql.simulate import simulate as write_source
-    from flows.progress import Progress
     from flows.settings import load_settings
 
     chosen = load_settings(settings, {"simulated_patients": patients, "seed": seed})
-    progress = Progress(quiet=quiet)
-    try:
+    with shown_progress(quiet=quiet) as progress:
         write_source(
             directory,
             patients=chosen.simulated_patients,
             seed=chosen.seed,
-            progress=lambda done, total: progress.update("simulate", done, total, "patients"),
+            progress=progress.counter("simulate", "patients"),
         )
-    finally:
-        progress.close()
     Console(quiet, as_json).data({"source": str(directory), "patients": chosen.simulated_patients}, str(directory))

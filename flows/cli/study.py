@@ -10,6 +10,7 @@ import typer
 from flows.cli.app import command
 from flows.cli.console import Console
 from flows.cli.options import JsonFlag, QuietFlag, RunOption, SettingsFile, SourceArgument
+from flows.progress import shown_progress
 
 
 @command
@@ -34,7 +35,6 @@ def study(
 
     Run the same command again after an interruption: what is finished is kept and the result has the same bytes.
     """
-    from flows.progress import Progress, show_progress
     from flows.settings import load_settings
     from flows.steps.preflight import named_source
     from flows.study import run_study
@@ -42,11 +42,8 @@ def study(
     flags = {"preset": preset, "held_out": held_out, "stays": stays, "seed": seed, "memories": memories}
     flags |= {"device": device, "runner": runner, "workers": workers, "show_records": show_records or None}
     chosen = load_settings(settings, flags, quick=quick)
-    console, progress = Console(quiet, as_json), Progress(quiet=quiet)
-    show_progress(progress)
-    try:
+    console = Console(quiet, as_json)
+    with shown_progress(quiet=quiet):
         outcome = run_study(named_source(source), out, chosen)
-    finally:
-        progress.close()
     console.say("study finished" if outcome.fresh else "study was finished already; nothing to do")
     console.data({"report": str(outcome.report), "run": str(outcome.run), "fresh": outcome.fresh}, str(outcome.report))

@@ -54,12 +54,11 @@ def locate_source(name: str, layout: RunLayout, settings: Settings) -> Source:
     made = layout.data_root / "simulated" / f"patients-{settings.simulated_patients}-seed-{settings.seed}"
     if not made.is_dir():
         made.parent.mkdir(parents=True, exist_ok=True)
-        progress = current_progress()
         simulate(
             made,
             patients=settings.simulated_patients,
             seed=settings.seed,
-            progress=lambda done, total: progress.update("simulate", done, total, "patients"),
+            progress=current_progress().counter("simulate", "patients"),
         )
     return find_source(made)
 
