@@ -153,7 +153,7 @@ def test_when_every_path_fails_all_memories_are_as_they_were():
     batch.prune()
     before, scores = digests(batch), batch.score(keys)
     batch._force.add("failure")
-    active = [[int(batch.memory(i).margin[0])] for i in range(3)]
+    active = [[int(batch.memory(i).margin[0]), batch.memory(i).cold_ids[0]] for i in range(3)]
     for attempt in (lambda: batch.delete(active), batch.prune, lambda: batch.admit(keys[:, 50] * 4.0)):
         with pytest.raises(NotConverged):
             attempt()

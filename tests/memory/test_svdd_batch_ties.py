@@ -76,7 +76,7 @@ def test_no_point_comes_back_at_the_position_at_which_it_left(monkeypatch):
 
 
 def test_memories_with_and_without_a_margin_walk_side_by_side():
-    """With a wide kernel and an integer 1/C the solution is often a set of keys at the cap, and rho an end of an interval."""
+    """With a wide kernel and an integer 1/C the solution is often a set of keys at the cap: rho ends an interval."""
     keys = np.stack([np.random.default_rng(seed).normal(size=(40, 6)) for seed in range(6)])
     C = 1 / np.array([9.0, 14.4, 10.0, 6.5, 12.0, 8.0])
     batch, singles = SVDDBatch(C, 150.0, 6), [SVDDMemory(cap, 150.0) for cap in C]

@@ -142,11 +142,12 @@ class SVDDBatch:
         rows, slots = (list(part) for part in zip(*places, strict=True))
         at = (torch.tensor(rows, device=self.device), torch.tensor(slots, device=self.device))
         tokens = [self._ledgers[b].warm(slot) for b, slot in places]
+        expiry = store.cold_expiry[at].clone()
         store.cold_expiry[at] = torch.inf
         try:
             self._arrive(rows, store.cold_x[at[0], :, at[1]], tokens, report)
         except NotConverged:
-            store.cold_expiry[at] = -torch.inf
+            store.cold_expiry[at] = expiry
             for b, slot, token in zip(rows, slots, tokens, strict=True):
                 self._ledgers[b].return_cold(token, slot)
             raise
@@ -178,32 +179,34 @@ class SVDDBatch:
             )
         report = Report.blank(self._store)
         together = [b for b in touched if ready[b] and lasts[b]]
+        alone = [self._deleted_alone(b, leaving[b], report) for b in touched if b not in {*together}]
         if together:
             self._delete_together(together, leaving, report)
-        for b in sorted({*touched} - {*together}):
-            self._delete_alone(b, leaving[b], report)
+        for b, collecting in alone:
+            self._collect_again(b, collecting, report)
         return self._outcome(report)
 
     def _delete_together(self, rows: list[int], leaving: list[list[int]], report: Report) -> None:
         copies = [self._ledgers[b].copies(leaving[b]) for b in rows]
-        aside = self._set_cold_aside(rows, leaving)
+        aside, expiry = self._set_cold_aside(rows, leaving)
         try:
             self._recall(rows, [sum(count.values()) for count in copies], report)
             hot = [(b, [self._ledgers[b].hot[t] for t in leaving[b] if t in self._ledgers[b].hot]) for b in rows]
             self._shrink([entry for entry in hot if entry[1]], report)
         except NotConverged:
-            self._tensors.cold_expiry[aside] = -torch.inf
+            self._tensors.cold_expiry[aside] = expiry
             raise
         for b in rows:
             self._ledgers[b].forget(leaving[b])
         self._examine_lapsed(report)
 
-    def _set_cold_aside(self, rows: list[int], leaving: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """Cold tokens that are being deleted are neither recalled nor examined."""
+    def _set_cold_aside(self, rows: list[int], leaving: list[list[int]]) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Cold tokens that are being deleted are neither recalled nor examined: their places and expiries."""
         places = [(b, self._ledgers[b].cold[t]) for b in rows for t in leaving[b] if t in self._ledgers[b].cold]
         b, q = torch.tensor(places, dtype=torch.int64, device=self.device).reshape(-1, 2).unbind(1)
+        expiry = self._tensors.cold_expiry[b, q]
         self._tensors.cold_expiry[b, q] = torch.inf
-        return b, q
+        return (b, q), expiry
 
     def _recall(self, rows: list[int], hot_leaving: list[int], report: Report) -> None:
         """Bring cold tokens back by ascending expiry until the hot ones that stay can carry the mass."""
@@ -227,16 +230,19 @@ class SVDDBatch:
         self._engine.shrink(rows, torch.tensor(padded, device=self.device), report)
         report.removed[rows] += torch.tensor([len(serials) for _, serials in hot], device=self.device)
 
-    def _delete_alone(self, b: int, leaving: list[int], report: Report) -> None:
+    def _deleted_alone(self, b: int, leaving: list[int], report: Report) -> tuple[int, SVDDMemory]:
         """A memory that collects, or falls back to collecting, has no solution to maintain: SVDDMemory does it."""
         memory = self.memory(b)
         outcome = memory.delete(leaving, below_capacity="collect")
         report.removed[b] += outcome.removed
         report.readmitted[b] += outcome.readmitted
-        state = memory.to_state()
-        ledger = Ledger()
+        return b, memory
+
+    def _collect_again(self, b: int, memory: SVDDMemory, report: Report) -> None:
+        """Memory b holds the tokens of a memory that collects."""
+        state, ledger = memory.to_state(), Ledger()
         ledger.values = self._ledgers[b].values
-        ledger.values.drop(leaving)
+        ledger.values.drop(token for token in [*self._ledgers[b].hot, *self._ledgers[b].cold] if token not in memory)
         self._ledgers[b] = ledger
         self._tensors.clear(b)
         keys = torch.from_numpy(state["keys"][state["location"]]).to(self.device)

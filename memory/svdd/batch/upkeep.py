@@ -129,7 +129,7 @@ def _count_lone_member(work: Work) -> None:
     location = work.members[:, 0]
     mass = torch.where(left >= pick(copies, location), pick(work.cap, location), left.clamp_min(0.0) * work.C)
     lone = (work.m == 1) & (full == full.round()) & (work.mode != FAILED)
-    work._set(work.a, location, mass, lone)
+    work.write(work.a, location, mass, lone)
 
 
 def refactor(work: Work) -> None:

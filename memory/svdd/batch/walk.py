@@ -64,7 +64,7 @@ def send(work: Work, which: Tensor, location: Tensor, direction: Tensor, target:
     work.stamp = work.stamp + which.long()
     slot = (work.members == location[:, None]) & (work.live(work.members.shape[1]) > 0.0)
     work.leaving = torch.where(which & slot.any(1), slot.to(torch.int8).argmax(1), work.leaving)
-    work._set(work.status, location, torch.full_like(location, MOVING).to(torch.int8), which)
+    work.write(work.status, location, torch.full_like(location, MOVING).to(torch.int8), which)
 
 
 def admit_to_margin(work: Work, which: Tensor, location: Tensor, direction: Tensor) -> None:
@@ -265,21 +265,21 @@ def _append_all(work: Work, entry: Entry, point: Tensor, touched: Tensor, arrive
 def _end_at_box(work: Work, entry: Entry, which: Tensor) -> None:
     floor = torch.where(entry.joins, 0.0, work.target)
     end = torch.where(entry.direction > 0.0, pick(work.cap, entry.location), floor)
-    work._set(work.a, entry.location, end, which)
-    work._set(work.status, entry.location, torch.where(end == 0.0, RESERVE, BOUND).to(torch.int8), which)
+    work.write(work.a, entry.location, end, which)
+    work.write(work.status, entry.location, torch.where(end == 0.0, RESERVE, BOUND).to(torch.int8), which)
 
 
 def _settle_at_zero(work: Work, location: Tensor, which: Tensor) -> Tensor:
     """The condition of a walker holds: g = 0. Rows whose walker lies strictly inside its box are returned: it joins."""
     mass, cap = pick(work.a, location), pick(work.cap, location)
-    work._set(work.g, location, torch.zeros_like(mass), which)
+    work.write(work.g, location, torch.zeros_like(mass), which)
     edge = (mass <= 0.0) | (mass >= cap)
-    work._set(work.status, location, torch.where(mass <= 0.0, RESERVE, BOUND).to(torch.int8), which & edge)
+    work.write(work.status, location, torch.where(mass <= 0.0, RESERVE, BOUND).to(torch.int8), which & edge)
     return which & ~edge
 
 
 def _start_joining(work: Work, location: Tensor, which: Tensor, upwards: Tensor) -> None:
-    work._set(work.g, location, torch.zeros_like(work.r), which)
+    work.write(work.g, location, torch.zeros_like(work.r), which)
     work.mode = torch.where(which, JOIN, work.mode)
     work.joiner = torch.where(which, location, work.joiner)
     work.join_direction = torch.where(which, torch.where(upwards, 1.0, -1.0).to(work.a.dtype), work.join_direction)
@@ -323,6 +323,6 @@ def _nearest_partner(work: Work, direction: Tensor) -> tuple[Tensor, Tensor]:
 def _stop_without_partner(work: Work, location: Tensor, which: Tensor) -> None:
     rest = pick(work.a, location) - work.target
     done = which & (rest <= 1e-12)
-    work._set(work.a, location, work.target, done)
-    work._set(work.status, location, torch.where(work.target == 0.0, RESERVE, BOUND).to(torch.int8), done)
+    work.write(work.a, location, work.target, done)
+    work.write(work.status, location, torch.where(work.target == 0.0, RESERVE, BOUND).to(torch.int8), done)
     work.mode = torch.where(which, torch.where(done, DONE, FAILED), work.mode)

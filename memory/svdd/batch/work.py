@@ -140,9 +140,9 @@ class Work:
         slot = position.clamp_min(0)
         location = pick(self.members, slot)
         ends = torch.where(to_bound, pick(self.cap, location), 0.0)
-        self._set(self.a, location, ends, which)
-        self._set(self.status, location, torch.where(to_bound, BOUND, RESERVE).to(torch.int8), which)
-        self._set(self.left_at, location, self.stamp, which)
+        self.write(self.a, location, ends, which)
+        self.write(self.status, location, torch.where(to_bound, BOUND, RESERVE).to(torch.int8), which)
+        self.write(self.left_at, location, self.stamp, which)
         self.leaving = torch.where(which, slot, self.leaving)
 
     def append(self, which: Tensor, location: Tensor, z: Tensor, pivot: Tensor) -> None:
@@ -152,13 +152,14 @@ class Work:
         row = torch.zeros_like(self.D)
         row[:, : z.shape[1]] = z / self.D[:, : z.shape[1]]
         self.V[lines, slot] = torch.where(which[:, None], row, self.V[lines, slot])
-        self._set(self.D, slot, torch.where(self.m == 0, 1.0, pivot), which)
-        self._set(self.members, slot, location, which)
-        self._set(self.status, location, torch.full_like(location, MARGIN).to(torch.int8), which)
+        self.write(self.D, slot, torch.where(self.m == 0, 1.0, pivot), which)
+        self.write(self.members, slot, location, which)
+        self.write(self.status, location, torch.full_like(location, MARGIN).to(torch.int8), which)
         self.m = self.m + which.long()
 
     @staticmethod
-    def _set(x: Tensor, index: Tensor, value: Tensor, which: Tensor) -> None:
+    def write(x: Tensor, index: Tensor, value: Tensor, which: Tensor) -> None:
+        """x[b, index[b]] = value[b] in the rows b where `which` holds; x is changed in place."""
         x.scatter_(1, index[:, None], torch.where(which, value, pick(x, index))[:, None])
 
 
