@@ -13,6 +13,8 @@ from memory.svdd import SVDDMemory
 from memory.svdd.batch import SVDDBatch
 
 INVENTED = sorted(name for name, regime in REGIMES.items() if not regime.needs_vitals)
+LONG = ("ill_conditioned", "patient_block", "patient_block_filled")
+WAYS = [(name, every) for name in INVENTED for every in ((20,) if name in LONG else (None, 20))]
 
 
 def batch_of(cases):
@@ -43,10 +45,9 @@ def singles_like(cases, prune_every=None):
     return out
 
 
-@pytest.mark.parametrize("prune_every", [None, 20])
-@pytest.mark.parametrize("name", INVENTED)
+@pytest.mark.parametrize(("name", "prune_every"), WAYS)
 def test_admission_and_deletion_equal_the_single_memory_in_every_regime(name, prune_every):
-    trials = 2 if name.startswith("patient") or name == "ill_conditioned" else 8
+    trials = 2 if name in LONG else 8
     cases = [REGIMES[name].draw(np.random.default_rng(seed), []) for seed in range(trials)]
     batch, singles = batch_of(cases), singles_like(cases, prune_every)
     outcomes = stream(batch, [case.keys for case in cases], prune_every)

@@ -70,9 +70,13 @@ def test_no_point_comes_back_at_the_position_at_which_it_left(monkeypatch):
         return move, rates, nothing
 
     monkeypatch.setattr(walk, "_choose", watched)
-    keys = np.stack([corners_of_a_24_gon(np.random.default_rng(seed), 60) for seed in range(10)])
-    walked(keys, 1 / np.array([1.0, 8.0, 10.0, 12.0, 14.4] * 2), 30.0)
-    assert joined > 100
+    keys = np.stack([corners_of_a_24_gon(np.random.default_rng(seed), 60) for seed in range(6) for _ in range(5)])
+    batch = SVDDBatch(1 / np.array([1.0, 8.0, 10.0, 12.0, 14.4] * 6), 30.0, 30)
+    for hour in range(60):
+        batch.admit(keys[:, hour])
+        if hour > 30:
+            batch.delete([[hour - 20]] * 30)
+    assert joined > 1000
 
 
 def test_memories_with_and_without_a_margin_walk_side_by_side():
