@@ -10,7 +10,7 @@ with preset_item as (
 
 select
     item.*,
-    other.unit as other_unit,
+    other.unit || '_under_' || item.unit as repair,
     other.subtract as other_subtract,
     other.multiply as other_multiply,
     other.divide as other_divide,

@@ -1,6 +1,13 @@
 -- one row per charted vital: its value in the channel's unit, the repair it needed, and why it is left out (or null)
 -- a number outside its item's range but inside that of the channel's other unit was charted under the wrong item
-with placed as (
+with told_stay as (
+    select
+        *,
+        'stay_' || reason as left_out
+    from stay
+),
+
+placed as (
     select
         charted.part,
         charted.itemid,
@@ -14,11 +21,11 @@ with placed as (
         coalesce(charted.valuenum between item.other_low and item.other_high, false) as plausible_in_other,
         (charted.valuenum - item.subtract) * item.multiply / item.divide as value,
         (charted.valuenum - item.other_subtract) * item.other_multiply / item.other_divide as other_value,
-        item.other_unit || '_under_' || item.unit as repair,
+        item.repair,
         case
             when charted.stay_id is null then 'no_stay_id'
             when stay.stay_id is null then 'stay_unknown'
-            when stay.reason is not null then 'stay_' || stay.reason
+            when stay.left_out is not null then stay.left_out
             when charted.charttime is null then 'no_charttime'
             when charted.charttime < stay.intime then 'before_intime'
             when charted.charttime >= stay.outtime then 'at_or_after_outtime'
@@ -27,7 +34,7 @@ with placed as (
         end as reason
     from charted
     inner join vital_item as item on charted.itemid = item.itemid
-    left join stay on charted.stay_id = stay.stay_id
+    left join told_stay as stay on charted.stay_id = stay.stay_id
 )
 
 select

@@ -1,6 +1,13 @@
 -- one row per stay, elapsed hour and reason for leaving readings out (null when used): their count, each channel's mean
 -- a mean is the exact decimal sum over the count, so it does not depend on the order of the rows
-with judged as (
+with told_stay as (
+    select
+        *,
+        'stay_' || reason as left_out
+    from stay
+),
+
+judged as (
     select
         charted.stay_id,
         item.channel,
@@ -9,7 +16,7 @@ with judged as (
         case
             when charted.stay_id is null then 'no_stay_id'
             when stay.stay_id is null then 'stay_unknown'
-            when stay.reason is not null then 'stay_' || stay.reason
+            when stay.left_out is not null then stay.left_out
             when charted.charttime is null then 'no_charttime'
             when charted.valuenum is null then 'no_number'
             when charted.valuenum not between item.low and item.high then 'implausible_' || item.channel
@@ -17,7 +24,7 @@ with judged as (
         end as reason
     from charted
     inner join vital_item as item on charted.itemid = item.itemid
-    left join stay on charted.stay_id = stay.stay_id
+    left join told_stay as stay on charted.stay_id = stay.stay_id
 ),
 
 usable as (
