@@ -7,10 +7,10 @@ select
     cohort.bucket,
     cohort.hours,
     cohort.first_hour,
-    stay_coverage.measured_hours,
-    stay_coverage.event_hours,
+    cast(stay_coverage.measured_hours as bigint) as measured_hours,
+    cast(stay_coverage.event_hours as bigint) as event_hours,
     cohort.intime,
-    cohort.age_years
+    cast(cohort.age_years as bigint) as age_years
 from cohort
 inner join stay_coverage on cohort.stay_id = stay_coverage.stay_id
 order by cohort.stay_id
