@@ -132,7 +132,7 @@ def growth(lengths: Iterable[int], stuck: bool, seed: int) -> Row:
 
 
 def reexamination(seed: int) -> Row:
-    """Cold tokens evaluated per admission of a 700-hour stream pruned daily, under each rule that may move the clock."""
+    """Cold tokens evaluated per admission of a 700-hour stream pruned daily, by the rule that moves the clock."""
     keys = autocorrelated(np.random.default_rng([seed, 3]), REEXAMINED_HOURS)
     return {
         "bench": "reexamination",

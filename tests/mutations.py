@@ -2,8 +2,8 @@
 
     python tests/mutations.py [--out FILE]
 
-Each mutation is applied to a copy of the checkout, built there, and run against the fast memory tests. A mutation that no
-test notices makes the run fail.
+Each mutation is applied to a copy of the checkout, built there, and run against the fast memory tests. A mutation that
+no test notices makes the run fail.
 """
 
 from __future__ import annotations
@@ -98,9 +98,13 @@ def broken_copy(mutation: Mutation, target: Path) -> None:
     source = target / "memory/svdd/core" / mutation.file
     text = source.read_text()
     if text.count(mutation.old) != 1:
-        raise SystemExit(f"error: mutations: {mutation.name}: its text occurs {text.count(mutation.old)} times; update it")
+        raise SystemExit(
+            f"error: mutations: {mutation.name}: its text occurs {text.count(mutation.old)} times; update it"
+        )
     source.write_text(text.replace(mutation.old, mutation.new))
-    subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=target, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=target, check=True, capture_output=True
+    )
 
 
 def failing_tests(copy: Path) -> list[str]:
@@ -109,7 +113,9 @@ def failing_tests(copy: Path) -> list[str]:
     command += [f"tests/memory/{name}" for name in TESTS]
     environment = os.environ | {"PYTHONPATH": str(copy)}
     try:
-        run = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=300, env=environment)
+        run = subprocess.run(
+            command, cwd=copy, capture_output=True, text=True, timeout=300, env=environment, check=False
+        )
     except subprocess.TimeoutExpired:
         return ["(the tests did not end)"]
     failed = re.findall(r"^FAILED \S+::(\w+)", run.stdout, re.MULTILINE)
