@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Ids = NDArray[np.int64]
-Path = Literal["reserve", "walk", "repaired", "resolved"]
+Path = Literal[
+    "reserve", "walk", "repaired", "resolved", "written", "downdate", "normal equations", "refit", "ledger", "replay"
+]
 
 
 class MemoryRefused(ValueError):
@@ -67,13 +69,17 @@ class Outcome:
     """What one operation did.
 
     Attributes:
-        path: "reserve" (no coefficient moved), "walk", "repaired" or "resolved", the furthest path that was needed.
+        path: the furthest path that was needed. SVDD: "reserve" (no coefficient moved), "walk", "repaired" or
+            "resolved". The other memories: "written" for an admission; "downdate", "normal equations", "refit",
+            "ledger" or "replay" for a deletion.
         events: partition changes and moves of the walk.
         reexamined: cold tokens whose condition was evaluated.
         readmitted: cold tokens that came back.
         removed: tokens that left the hot memory.
         certified: whether the state still equals the full-history solution within its certificate.
         score_change, readout_change: largest realised change on probes (pruning only).
+        reference: what the state after a deletion is compared with; None where the certificate says it.
+        exactness: "bit-identical" to the reference or within a "tolerance" of it; None where the certificate says it.
     """
 
     path: Path
@@ -84,6 +90,8 @@ class Outcome:
     certified: bool = True
     score_change: float | None = None
     readout_change: float | None = None
+    reference: str | None = None
+    exactness: Literal["bit-identical", "tolerance"] | None = None
     _certify: Callable[[], Certificate | None] = field(default=lambda: None, repr=False, compare=False)
 
     @cached_property
