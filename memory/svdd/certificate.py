@@ -17,7 +17,7 @@ x^2 <= b x + w D, minimised over where the spectrum is split.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,6 @@ LARGEST_SLACK = _SLACKS[-1]  # no certificate asks for cold tokens with more sla
 MOST_NEAR = 700  # locations in N at most: its spectrum is dense
 
 Mask = NDArray[np.bool_]
-ColdKeys = Callable[[float], Array]
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,11 @@ class LocationState:
     """A solved state by location.
 
     Attributes:
-        keys (n, d), mass (n,), cap (n,): distinct keys, the mass and the cap of each.
+        keys (n, d), mass (n,), cap (n,): distinct hot keys, the mass and the cap of each; then the cold tokens that
+            expire within LARGEST_SLACK, one row each, without mass.
         sigma: kernel width.
         r: rho + 1, kept shifted so that wide kernels lose no digits.
-        cold_count: how many cold tokens there are.
-        cold: given a slack up to LARGEST_SLACK, the keys (m, d) of cold tokens whose expiry is nearer than it.
+        distant_cold: whether there are further cold tokens, whose expiries vouch for them.
     """
 
     keys: Array
@@ -54,8 +53,19 @@ class LocationState:
     cap: Array
     sigma: float
     r: float
-    cold_count: int = 0
-    cold: ColdKeys = lambda _slack: np.empty((0, 0))
+    distant_cold: bool = False
+
+
+def with_cold(hot: LocationState, cold: Array, cap: float, distant: bool) -> LocationState:
+    """A hot state joined by cold keys (m, d), each a location without mass under the cap of one token."""
+    return LocationState(
+        keys=np.concatenate([hot.keys, cold]),
+        mass=np.concatenate([hot.mass, np.zeros(len(cold))]),
+        cap=np.concatenate([hot.cap, np.full(len(cold), cap)]),
+        sigma=hot.sigma,
+        r=hot.r,
+        distant_cold=distant,
+    )
 
 
 def exact_gradient(state: LocationState, queries: Array) -> Array:
@@ -129,7 +139,7 @@ def _rho_interval(state: LocationState, g: Array) -> tuple[float, float]:
     h = state.r - g - 1.0
     lower = h[state.mass < state.cap]
     upper = h[state.mass > 0.0]
-    return float(lower.max()) if len(lower) else -math.inf, float(upper.min())
+    return float(lower.max()) if len(lower) else -math.inf, float(upper.min()) if len(upper) else math.inf
 
 
 def _linear_distance(state: LocationState, g: Array, wrong: Array, noise: float, scale: float) -> float | None:
@@ -138,33 +148,19 @@ def _linear_distance(state: LocationState, g: Array, wrong: Array, noise: float,
     if scale == 0.0:
         return 0.0
     for slack in _SLACKS:
-        gamma = slack * scale
+        gamma = slack * min(scale, 1.0)
         near = inside | (np.abs(g) <= gamma) | (wrong != 0.0)
-        near_cold = _near_cold(state, state.cold(gamma), gamma)
-        if not near.any() or near.sum() + len(near_cold[0]) > MOST_NEAR:
+        if not near.any() or near.sum() > MOST_NEAR:
             return None
-        distance = _distance_on(state, near, near_cold, wrong, gamma, noise)
+        distance = _distance_on(state, near, wrong[near], gamma, noise)
         if distance is not None:
             return distance
     return None
 
 
-def _near_cold(state: LocationState, cold: Array, gamma: float) -> tuple[Array, Array]:
-    """Cold keys that are not clear of their condition by gamma, with their violation."""
-    if not len(cold):
-        return np.empty((0, state.keys.shape[1])), np.empty(0)
-    g = exact_gradient(state, cold)
-    close = g <= gamma
-    return cold[close], np.minimum(g[close], 0.0)
-
-
-def _distance_on(
-    state: LocationState, near: Mask, near_cold: tuple[Array, Array], wrong: Array, gamma: float, noise: float
-) -> float | None:
-    keys = np.concatenate([state.keys[near], near_cold[0]])
-    violation = np.concatenate([wrong[near], near_cold[1]])
-    cold_room = np.full(len(near_cold[0]), 1.0)
-    room = np.concatenate([np.minimum(np.maximum(state.mass, state.cap - state.mass)[near], 1.0), cold_room])
+def _distance_on(state: LocationState, near: Mask, violation: Array, gamma: float, noise: float) -> float | None:
+    keys = state.keys[near]
+    room = np.minimum(np.maximum(state.mass, state.cap - state.mass)[near], 1.0)
     reach = _reach(state, keys[:1], near)
     largest = float(np.abs(violation).max()) + noise
     if len(keys) == 1:
@@ -187,7 +183,7 @@ def _reach(state: LocationState, reference: Array, near: Mask) -> float:
     """Largest feature distance from the reference to a location outside N; cold keys may lie anywhere."""
     outside = state.keys[~near]
     farthest = -float(shifted_kernel(outside, reference, state.sigma).min()) if len(outside) else 0.0
-    return math.sqrt(2.0 * (1.0 if state.cold_count else farthest))
+    return math.sqrt(2.0 * (1.0 if state.distant_cold else farthest))
 
 
 def _sum_zero_spectrum(keys: Array, sigma: float) -> tuple[Array, Array, float]:

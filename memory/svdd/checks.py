@@ -10,11 +10,13 @@ import numpy as np
 
 from memory.contract import Array, Ids, MemoryRefused
 
+_LARGEST = 1e150  # squared distances stay finite
+
 
 def positive(name: str, number: float) -> float:
-    """A finite number above 0 as a float."""
-    if not (math.isfinite(number) and number > 0.0):
-        raise MemoryRefused(f"{name} is {number!r}: it must be a finite number above 0")
+    """A number above 0 whose square is a normal float64, as a float."""
+    if not (math.isfinite(number) and 1.0 / _LARGEST < number < _LARGEST):
+        raise MemoryRefused(f"{name} is {number!r}: it must lie above 0, between {1.0 / _LARGEST:g} and {_LARGEST:g}")
     return float(number)
 
 
@@ -25,8 +27,8 @@ def key_rows(keys: Any, width: int | None) -> Array:
         raise MemoryRefused(f"keys have shape {np.shape(keys)}, expected (n, d) with d >= 1")
     if width is not None and array.shape[1] != width:
         raise MemoryRefused(f"keys have width {array.shape[1]}, this memory holds width {width}: keep one width")
-    if not np.isfinite(array).all():
-        raise MemoryRefused("keys hold a number that is not finite: remove or fill it first")
+    if not (np.abs(array) < _LARGEST).all():
+        raise MemoryRefused(f"keys hold a number that is not finite or not below {_LARGEST:g}: remove or fill it first")
     array += 0.0
     return array
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Self, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, NoReturn, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from memory.contract import Array, Certificate, Ids, MemoryRefused, NotConverged, NotReady, Outcome, Path
 from memory.digest import state_digest
 from memory.svdd import _core
-from memory.svdd.certificate import LARGEST_SLACK, MOST_NEAR, LocationState, certify
+from memory.svdd.certificate import LARGEST_SLACK, MOST_NEAR, LocationState, certify, with_cold
 from memory.svdd.checks import carries, inequality, key_rows, leaving_ids, positive, token_ids
 from memory.svdd.probes import Readings, largest_change, probe_points
 from memory.svdd.values import Values
@@ -23,7 +24,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 ColdStore = Callable[[list[int]], tuple[Array, Array | None]]
 
 
-@ffi.def_extern()  # type: ignore[untyped-decorator]
+@ffi.def_extern(error=1)  # type: ignore[untyped-decorator]
 def svdd_fetch_key(context: Any, token: int, out: Any) -> int:
     """Called by the compiled core when it needs the key of a cold token that the memory does not hold itself."""
     return ffi.from_handle(context)._fetch(token, out)  # type: ignore[no-any-return]
@@ -52,6 +53,7 @@ class SVDDMemory:
         self._known: set[int] = set()
         self._values = Values()
         self._fetched: BaseException | None = None
+        self._asking = False
 
     # ---- what it holds ----
 
@@ -170,9 +172,8 @@ class SVDDMemory:
             return Outcome("reserve")
         self._open(array.shape[1])
         done = ffi.new("int *")
-        status = lib.svdd_admit_many(
-            self._core, ffi.from_buffer("double[]", array), ffi.from_buffer("int64_t[]", tokens), len(array), done
-        )
+        given = ffi.from_buffer("double[]", array), ffi.from_buffer("int64_t[]", tokens), len(array), done
+        status = self._change("admission", lambda: int(lib.svdd_admit_many(self._core, *given)))
         arrived = int(done[0]) - (1 if status and int(done[0]) else 0)
         held = tokens[: len(array) if not status else arrived].tolist()
         self._known.update(held)
@@ -202,7 +203,8 @@ class SVDDMemory:
             return Outcome("reserve")
         before = int(self._core.tokens)
         array = np.array(leaving, dtype=np.int64)
-        status = lib.svdd_delete(self._core, ffi.from_buffer("int64_t[]", array), len(leaving))
+        given = ffi.from_buffer("int64_t[]", array), len(leaving)
+        status = self._change("deletion", lambda: int(lib.svdd_delete(self._core, *given)))
         self._raise_on(status, "deletion")
         self._known.difference_update(leaving)
         self._values.drop(leaving)
@@ -218,7 +220,7 @@ class SVDDMemory:
         probes = probe_points(self._location_keys())
         before = self._readings(probes)
         moved = ffi.new("int *")
-        status = lib.svdd_prune(self._core, moved)
+        status = self._change("pruning", lambda: int(lib.svdd_prune(self._core, moved)))
         self._raise_on(status, "pruning")
         if self._cold is not None:
             self._values.drop(self.cold_ids)
@@ -264,7 +266,8 @@ class SVDDMemory:
     def score(self, Q: Array) -> Array:
         """Gate score 2 sum alpha kappa(q, x) - rho of queries (q, d): (q,). Pure. Source: [SVA 3.1]."""
         self._require_ready()
-        queries, out = self._checked_keys(Q), np.empty(len(Q))
+        queries = self._checked_keys(Q)
+        out = np.empty(len(queries))
         lib.svdd_score(self._core, ffi.from_buffer("double[]", queries), len(queries), ffi.from_buffer("double[]", out))
         return out
 
@@ -289,7 +292,7 @@ class SVDDMemory:
     def certificate(self) -> Certificate:
         """Bound on the distance to the exact solution, recomputed from keys and coefficients [MATH 1.2]. Pure."""
         self._require_ready()
-        return certify(self._location_state())
+        return self._certifier()()
 
     # ---- keeping it ----
 
@@ -333,7 +336,7 @@ class SVDDMemory:
     def _fetch(self, token: int, out: Any) -> int:
         try:
             key, value = self._fetch_cold([token])
-        except Exception as error:
+        except BaseException as error:  # whatever it is, the compiled core must stop here
             self._fetched = error
             return 1
         ffi.buffer(out, 8 * int(self._core.d))[:] = np.ascontiguousarray(key[0], dtype=np.float64).tobytes()
@@ -343,13 +346,33 @@ class SVDDMemory:
     def _fetch_cold(self, tokens: list[int]) -> tuple[Array, Array | None]:
         """Keys and values of cold tokens from the caller's store, checked."""
         assert self._cold is not None  # noqa: S101  (only bound with a store)
-        keys, values = self._cold(tokens)
+        self._asking = True
+        try:
+            keys, values = self._cold(tokens)
+        finally:
+            self._asking = False
         array = self._checked_keys(keys)
         if len(array) != len(tokens):
             raise MemoryRefused(
                 f"the cold store gave {len(array)} keys for {len(tokens)} ids: it must give one row per id"
             )
         return array, self._values.checked(values, len(tokens))
+
+    def _change(self, what: str, operation: Callable[[], int]) -> int:
+        """Run an operation of the core that may ask the cold store; where the store fails, nothing has changed."""
+        if self._asking:
+            raise MemoryRefused(
+                f"{what} inside the cold store's own answer: the store may not change the memory that asks"
+            )
+        before = self.to_state() if self._cold is not None and self._core is not None else None
+        status = operation()
+        if status == lib.SVDD_FETCH_FAILED and before is not None:
+            self.__dict__.update(
+                SVDDMemory.from_state(before, verify=False, cold=self._cold).__dict__ | {"_fetched": self._fetched}
+            )
+            self._bind_fetch()
+            raise_store_failure(what, self._fetched)
+        return status
 
     def _checked_keys(self, keys: Array) -> Array:
         return key_rows(keys, None if self._core is None else int(self._core.d))
@@ -363,8 +386,6 @@ class SVDDMemory:
     def _raise_on(self, status: int, what: str) -> None:
         if not status:
             return
-        if status == lib.SVDD_FETCH_FAILED:
-            raise NotConverged(f"{what} stopped: the cold store could not give a pruned token") from self._fetched
         if status == lib.SVDD_NO_MEMORY:
             raise MemoryError(f"{what} of the support-vector memory ran out of memory")
         raise NotConverged(f"{what} reached no state that passes its checks; the memory is as it was before")
@@ -401,43 +422,29 @@ class SVDDMemory:
     def _readings(self, probes: Array) -> Readings:
         return Readings(self.score(probes), self.read(probes))
 
-    def _location_state(self) -> LocationState:
-        core = self._core
-        return LocationState(
-            keys=self._location_keys(),
-            mass=self._mass(),
-            cap=self._caps(),
-            sigma=self._sigma,
-            r=float(core.r),
-            cold_count=int(core.cold),
-            cold=self._cold_lookup(),
-        )
-
-    def _cold_lookup(self) -> Callable[[float], Array]:
-        """Keys of the cold tokens whose expiry is nearer than a slack, as of now, as far as a certificate may ask."""
+    def _certifier(self) -> Callable[[], Certificate]:
+        """The certificate of the state as it is now, computed when it is asked for."""
         core, width = self._core, int(self._core.d)
+        hot = LocationState(self._location_keys(), self._mass(), self._caps(), self._sigma, float(core.r))
         clock = float(core.drift) + float(core.drift_low)
         found = np.empty(min(int(core.cold), MOST_NEAR), dtype=np.int32)
         count = lib.svdd_cold_until(core, clock + LARGEST_SLACK, len(found), ffi.from_buffer("int[]", found))
         near: list[int] = found[:count].tolist()
         ids = [int(core.cold_id[i]) for i in near]
-        slack = np.array([core.cold_expiry[i] - clock for i in near])
         own = None if self._cold is not None else [copied(core.cold_key + i * width, width, np.float64) for i in near]
+        distant = int(core.cold) > count
 
-        def keys_nearer_than(limit: float) -> Array:
-            chosen = np.flatnonzero(slack < limit).tolist()
-            if not chosen:
-                return np.empty((0, width))
-            return np.array([own[i] for i in chosen]) if own else self._fetch_cold([ids[i] for i in chosen])[0]
+        def certificate() -> Certificate:
+            if not ids:
+                return certify(replace(hot, distant_cold=distant))
+            cold = np.array(own) if own is not None else self._fetch_cold(ids)[0]
+            return certify(with_cold(hot, cold, float(core.C), distant))
 
-        return keys_nearer_than
+        return certificate
 
     def _outcome(self, **facts: Any) -> Outcome:
         core = self._core
-        certifier: Callable[[], Certificate | None] = lambda: None  # noqa: E731
-        if self.ready:
-            state = self._location_state()
-            certifier = lambda: certify(state)  # noqa: E731
+        certifier = self._certifier() if self.ready else lambda: None
         return Outcome(
             _PATHS[core.path], int(core.events), int(core.reexamined), int(core.readmitted), _certify=certifier, **facts
         )
@@ -448,3 +455,10 @@ def copied(pointer: Any, count: int, dtype: type[Scalar]) -> NDArray[Scalar]:
     if count == 0:
         return np.empty(0, dtype)
     return np.frombuffer(ffi.buffer(pointer, count * np.dtype(dtype).itemsize), dtype=dtype).copy()
+
+
+def raise_store_failure(what: str, cause: BaseException | None) -> NoReturn:
+    """Name a failing cold store; what is no ordinary error (an interrupt) goes on as itself."""
+    if cause is not None and not isinstance(cause, Exception):
+        raise cause
+    raise NotConverged(f"{what} stopped: the cold store could not give a pruned token; nothing changed") from cause

@@ -156,6 +156,7 @@ def _check_form(state: dict[str, Any], cold: ColdStore | None) -> None:
         raise MemoryRefused("this is no SVDD state: its format or its fields differ; load a state that to_state wrote")
     if not isinstance(state["cold"], dict) or set(state["cold"]) != _COLD_FIELDS:
         raise MemoryRefused("the cold part of this SVDD state has other fields: load a state that to_state wrote")
+    _check_numbers(state)
     tokens, locations, width = len(state["ids"]), len(state["mass"]), int(state["width"])
     location = np.asarray(state["location"])
     shapes = (
@@ -163,18 +164,44 @@ def _check_form(state: dict[str, Any], cold: ColdStore | None) -> None:
         and location.shape == (tokens,)
         and np.shape(state["keys"]) == (locations, width)
         and len(state["values"]) == tokens
-        and np.shape(state["cold"]["expiry"]) == np.shape(state["cold"]["ids"])
+        and _cold_fits(state["cold"], width, np.shape(state["values"])[1:])
     )
     if not shapes or (tokens and set(location.tolist()) != set(range(locations))):
         raise MemoryRefused("the arrays of this SVDD state do not fit together: load a state that to_state wrote")
-    numbers = [state["alpha"], state["keys"], state["mass"], state["cold"]["keys"], [state["rho_shifted"]]]
-    if not all(np.isfinite(np.asarray(part, dtype=np.float64)).all() for part in numbers):
-        raise MemoryRefused("this SVDD state holds a number that is not finite: load a state that to_state wrote")
     everyone = [*np.asarray(state["ids"]).tolist(), *np.asarray(state["cold"]["ids"]).tolist()]
     if len(set(everyone)) != len(everyone):
         raise MemoryRefused("this SVDD state names a token twice: load a state that to_state wrote")
     if cold is None and len(state["cold"]["ids"]) != len(state["cold"]["keys"]):
         raise MemoryRefused("this SVDD state keeps its pruned keys elsewhere: give the same cold store to from_state")
+
+
+def _check_numbers(state: dict[str, Any]) -> None:
+    """Types and ranges of what a state holds, so that nothing below meets a surprise."""
+    cold = state["cold"]
+    whole = all(np.asarray(part).dtype.kind == "i" for part in (state["ids"], state["location"], cold["ids"]))
+    counts = state["solved"] in (0, 1) and 0 <= state["width"] < 2**20 and 0 <= state["operations"] < 2**62
+    if not (whole and counts):
+        raise MemoryRefused(
+            "ids or counts of this SVDD state are no integers in range: load a state that to_state wrote"
+        )
+    finite = [state["alpha"], state["keys"], state["mass"], cold["keys"]]
+    finite += [[state["rho_shifted"], cold["drift"], cold["drift_low"]]]
+    if not all(np.isfinite(np.asarray(part, dtype=np.float64)).all() for part in finite):
+        raise MemoryRefused("this SVDD state holds a number that is not finite: load a state that to_state wrote")
+    if not (np.asarray(cold["expiry"], dtype=np.float64) < math.inf).all():
+        raise MemoryRefused("an expiry of this SVDD state is not a number: load a state that to_state wrote")
+    if state["solved"] and not (np.asarray(state["alpha"]) > 0.0).any():
+        raise MemoryRefused("this SVDD state is solved but holds no mass: it is not a state that a memory reached")
+
+
+def _cold_fits(cold: dict[str, Any], width: int, value_width: tuple[int, ...]) -> bool:
+    count = np.shape(cold["ids"])
+    held = np.shape(cold["keys"]) == (*count, width) and np.shape(cold["values"]) in (
+        (*count, *value_width),
+        (*count, 0),
+    )
+    outside = len(cold["keys"]) == 0
+    return len(count) == 1 and np.shape(cold["expiry"]) == count and (held or outside)
 
 
 def _verify(memory: SVDDMemory, state: dict[str, Any]) -> None:
@@ -187,6 +214,7 @@ def _verify(memory: SVDDMemory, state: dict[str, Any]) -> None:
         if np.any(memory.alpha != 0.0):
             raise MemoryRefused("this SVDD state is collecting but holds mass: it is not a state that a memory reached")
         return
+    _verify_cold(memory, state["cold"])
     certificate = memory.certificate()
     if certificate.mass_error > MASS_TOLERANCE:
         raise MemoryRefused(
@@ -201,6 +229,22 @@ def _verify(memory: SVDDMemory, state: dict[str, Any]) -> None:
         raise MemoryRefused(
             f"the score of this SVDD state may be off by {error:.3g}, allowed is {allowed:.3g}: "
             "rebuild it, or load it with verify=False to audit it"
+        )
+
+
+def _verify_cold(memory: SVDDMemory, cold: dict[str, Any]) -> None:
+    """Refuse pruned keys that are nearer to violating their condition than their expiry says."""
+    keys = _floats(cold["keys"])
+    if not len(keys):
+        return
+    g = np.empty(len(keys))
+    lib.svdd_gradients_at(memory._core, ffi.from_buffer("double[]", keys), len(keys), ffi.from_buffer("double[]", g))
+    promised = np.maximum(_floats(cold["expiry"]) - (float(cold["drift"]) + float(cold["drift_low"])), 0.0)
+    broken = int(np.sum(promised > g + 8.0 * lib.svdd_tolerance(memory._core)))
+    if broken:
+        raise MemoryRefused(
+            f"{broken} of {len(keys)} pruned tokens of this SVDD state are nearer to their condition than their expiry "
+            "says: rebuild it, or load it with verify=False to audit it"
         )
 
 

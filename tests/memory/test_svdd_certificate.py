@@ -102,18 +102,57 @@ def test_a_coefficient_outside_its_box_is_no_certified_state():
     assert loaded(keys, mass).certificate().kkt_residual >= 0.01 - 1e-9
 
 
-def test_a_cold_token_that_would_be_active_is_seen_by_the_certificate():
-    """A pruned key whose expiry has been forged to look safe is caught because near ones are evaluated."""
-    keys = np.random.default_rng(6).normal(size=(40, 3))
+def pruned_state(seed=6):
+    keys = np.random.default_rng(seed).normal(size=(60, 2))
     memory = SVDDMemory(CAP, SIGMA).fit(keys)
     memory.prune()
-    state = memory.to_state()
-    sound = SVDDMemory.from_state(state).certificate()
-    assert sound.bound_kind == "B"
+    return memory.to_state(), keys
+
+
+def forged(state, **cold):
+    return state | {"cold": state["cold"] | cold}
+
+
+def test_a_cold_token_that_would_be_active_is_seen_once_its_expiry_has_passed():
+    state, _ = pruned_state()
+    keys = state["cold"]["keys"].copy()
+    keys[0] = [6.0, 6.0]
     expiry = state["cold"]["expiry"].copy()
-    expiry[:] = state["cold"]["drift"] + state["cold"]["drift_low"]
-    lapsed = SVDDMemory.from_state(state | {"cold": state["cold"] | {"expiry": expiry}}).certificate()
-    assert lapsed.score_bound == pytest.approx(sound.score_bound, rel=2.0)
+    expiry[0] = state["cold"]["drift"] + state["cold"]["drift_low"]
+    memory = SVDDMemory.from_state(forged(state, keys=keys, expiry=expiry), verify=False)
+    everyone = np.vstack([state["keys"][state["location"]], keys])
+    truth = solve(everyone, CAP, SIGMA)
+    error = deviation(truth.exact_score(everyone), memory.score(everyone)).max()
+    assert 0.01 < error <= memory.certificate().score_bound
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cold: {"keys": np.vstack([[6.0, 6.0], cold["keys"][1:]])},
+        lambda cold: {"expiry": cold["expiry"] + 0.5},
+        lambda cold: {"drift": cold["drift"] - 0.5},
+        lambda cold: {"expiry": np.full_like(cold["expiry"], np.nan)},
+        lambda cold: {"expiry": np.full_like(cold["expiry"], np.inf)},
+        lambda cold: {"drift": np.nan},
+        lambda cold: {"keys": cold["keys"][:, :1]},
+        lambda cold: {"values": np.zeros((len(cold["ids"]), 3))},
+        lambda cold: {"ids": cold["ids"].astype(float)},
+        lambda cold: {"ids": cold["ids"][:, None]},
+    ],
+)
+def test_forged_cold_tokens_are_refused(change):
+    state, _ = pruned_state()
+    with pytest.raises(MemoryRefused):
+        SVDDMemory.from_state(forged(state, **change(state["cold"])))
+
+
+def test_lapsed_expiries_are_honest_and_load():
+    state, keys = pruned_state()
+    lapsed = forged(state, expiry=np.full_like(state["cold"]["expiry"], -np.inf))
+    memory = SVDDMemory.from_state(lapsed)
+    assert memory.certificate().score_bound < 1e-12
+    assert memory.admit(keys[0] + 0.1, id=99).reexamined >= len(memory.cold_ids)
 
 
 def test_one_location_is_certified():
@@ -173,3 +212,9 @@ def test_mass_moved_between_exact_copies_is_no_error():
     alpha[copy] -= 0.005
     again = SVDDMemory.from_state(state | {"alpha": alpha})
     assert again.score(keys) == pytest.approx(SVDDMemory.from_state(state).score(keys), abs=1e-15)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0])
+def test_a_solved_state_without_mass_is_refused(alpha):
+    with pytest.raises(MemoryRefused, match="no mass"):
+        SVDDMemory.from_state(tampered(lambda state: state.update(alpha=np.full_like(state["alpha"], alpha))))

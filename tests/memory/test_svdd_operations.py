@@ -118,6 +118,17 @@ def test_a_query_too_far_for_float64_has_no_readout():
     assert memory.read(np.array([[0.05]])) == 1.0
 
 
+def test_one_query_may_come_as_a_row():
+    memory = SVDDMemory(0.5, 1.0).fit(np.random.default_rng(0).normal(size=(10, 6)))
+    assert memory.score(np.zeros(6)).shape == (1,)
+
+
+@pytest.mark.parametrize(("size", "sigma"), [(1e151, 1.0), (1.0, 1e151), (1.0, 1e-151)])
+def test_numbers_whose_squares_leave_float64_are_refused(size, sigma):
+    with pytest.raises(MemoryRefused):
+        SVDDMemory(1.0, sigma).fit(np.full((2, 2), size))
+
+
 def test_reading_without_values_is_not_a_number():
     assert np.isnan(SVDDMemory(1.0, 1.0).fit(np.zeros((1, 2))).read(np.zeros((3, 2)))).all()
 

@@ -111,11 +111,11 @@ class ColdStore:
     """Keeps what the memory gives away; can be told to fail."""
 
     def __init__(self, keys, values):
-        self.keys, self.values, self.asked, self.fails = keys, values, 0, False
+        self.keys, self.values, self.asked, self.fails = keys, values, 0, None
 
     def __call__(self, ids):
         if self.fails:
-            raise OSError("store is away")
+            raise self.fails
         self.asked += len(ids)
         return self.keys[ids], self.values[ids]
 
@@ -138,20 +138,58 @@ def test_an_outside_cold_store_gives_the_same_memory_and_keeps_the_keys():
     assert outside.read(keys) == pytest.approx(inside.read(keys), abs=0.0)
 
 
-def test_a_cold_store_that_fails_stops_the_operation_and_can_be_tried_again():
-    rng = np.random.default_rng(5)
-    keys = rng.normal(size=(60, 3))
+def stored(seed=5):
+    keys = np.random.default_rng(seed).normal(size=(400, 3))
     store = ColdStore(keys, keys)
-    memory = SVDDMemory(1 / 10, 2.0, cold=store).fit(keys, keys)
+    memory = SVDDMemory(1 / 10, 2.0, cold=store).fit(keys[:60], keys[:60])
     memory.prune()
-    leaving = memory.ids.tolist()[:-4]
-    before, store.fails = memory.score(keys), True
-    with pytest.raises(NotConverged, match="cold store"):
+    return memory, store, keys
+
+
+@pytest.mark.parametrize("failure", [OSError("away"), KeyboardInterrupt(), SystemExit()])
+def test_a_deletion_whose_cold_store_fails_changes_nothing_and_can_be_tried_again(failure):
+    memory, store, keys = stored()
+    leaving, before, store.fails = memory.ids.tolist()[:-4], memory.digest(), failure
+    with pytest.raises((NotConverged, KeyboardInterrupt, SystemExit)) as stopped:
         memory.delete(leaving)
-    assert (memory.score(keys) == before).all()
-    store.fails = False
+    assert isinstance(failure, OSError) or stopped.value is failure
+    assert memory.digest() == before
+    store.fails = None
     memory.delete(leaving)
-    agree(memory, SVDDMemory(1 / 10, 2.0).fit(np.delete(keys, leaving, axis=0)), keys)
+    agree(memory, SVDDMemory(1 / 10, 2.0).fit(np.delete(keys[:60], leaving, axis=0)), keys)
+
+
+def test_an_admission_whose_cold_store_fails_changes_nothing():
+    memory, store, keys = stored()
+    store.fails, failures = OSError("away"), 0
+    for token in range(60, 400):
+        before, held = memory.digest(), len(memory)
+        try:
+            memory.admit(keys[token], keys[token], token)
+        except NotConverged:
+            failures += 1
+            assert (memory.digest(), len(memory), token in memory) == (before, held, False)
+    assert failures > 0
+    store.fails = None
+    missing = [token for token in range(400) if token not in memory]
+    memory.admit_many(keys[missing], keys[missing], missing)
+    agree(memory, SVDDMemory(1 / 10, 2.0).fit(keys), keys)
+
+
+def test_a_cold_store_may_not_change_the_memory_that_asks():
+    memory, store, keys = stored()
+    refused = []
+
+    def meddling(ids):
+        try:
+            memory.admit(keys[399], keys[399], 399)
+        except MemoryRefused as refusal:
+            refused.append(str(refusal))
+        return store(ids)
+
+    memory._cold = meddling
+    memory.delete(memory.ids.tolist()[:-4])
+    assert refused
 
 
 @pytest.mark.parametrize("policy", ["density", "oldest"])

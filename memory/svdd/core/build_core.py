@@ -28,6 +28,7 @@ void svdd_set_fetch(Svdd *s, svdd_fetch fetch, void *context);
 int svdd_cold_push(Svdd *s, int64_t id, double expiry, const double *key);
 int svdd_cold_until(const Svdd *s, double clock, int room, int *positions);
 double svdd_gradient_at(const Svdd *s, const double *key);
+void svdd_gradients_at(const Svdd *s, const double *queries, int count, double *out);
 void svdd_score(const Svdd *s, const double *queries, int count, double *out);
 void svdd_weights(const Svdd *s, const double *queries, int count, double *out);
 void svdd_exact_gradient(int n, int d, const double *x, const double *a, double sigma, int count, const double *queries,

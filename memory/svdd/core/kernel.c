@@ -54,6 +54,10 @@ static double field(const Svdd *s, const double *key) {
 
 double svdd_gradient_at(const Svdd *s, const double *key) { return s->r + 2.0 * field(s, key); }
 
+void svdd_gradients_at(const Svdd *s, const double *queries, int count, double *out) {
+  for (int q = 0; q < count; q++) out[q] = svdd_gradient_at(s, queries + (size_t)q * s->d);
+}
+
 /* 2 sum a kappa - rho = 2 + 2 sum a k - (r - 1); the small terms are added first so that narrow ranges keep their digits. */
 void svdd_score(const Svdd *s, const double *queries, int count, double *out) {
   for (int q = 0; q < count; q++) out[q] = 3.0 + (2.0 * field(s, queries + (size_t)q * s->d) - s->r);

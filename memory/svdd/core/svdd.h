@@ -97,6 +97,7 @@ double svdd_kernel(const Svdd *s, const double *p, const double *q);
 void svdd_add_rows(const Svdd *s, int count, const int *which, const double *weight, double *out);
 void svdd_add_scaled(int n, double factor, const double *x, double *out);
 double svdd_gradient_at(const Svdd *s, const double *key);
+void svdd_gradients_at(const Svdd *s, const double *queries, int count, double *out);
 void svdd_score(const Svdd *s, const double *queries, int count, double *out);
 void svdd_weights(const Svdd *s, const double *queries, int count, double *out);
 void svdd_exact_gradient(int n, int d, const double *x, const double *a, double sigma, int count, const double *queries, double r,
