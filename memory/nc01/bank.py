@@ -14,7 +14,7 @@ from torch import Tensor
 from memory.contract import Array
 from memory.digest import state_digest
 from memory.nc01 import checks
-from memory.nc01.boundary import OUTCOMES, admit, expire
+from memory.nc01.boundary import OUTCOMES, settle
 from memory.nc01.checks import NC01Refused
 from memory.nc01.limits import Configuration, Guard, Path, Refusal
 from memory.nc01.offers import Offer, OfferPolicy
@@ -148,7 +148,7 @@ class NC01Bank:
             out = write(part, None if asked is None else asked[:, start:stop])
             reads += [] if out is None else [out]
             if policy is not None:
-                policy.see(part.keys, part.values, here[:, start:stop])
+                policy.see(part.keys, part.values, None if here is None else here[:, start:stop])
             if self.clock % self.configuration["cadence"] == 0:
                 decisions += self._offered(policy)
             start = stop
@@ -224,7 +224,8 @@ class NC01Bank:
 
     def _accepted(
         self, k: Any, v: Any, alpha: Any, beta: Any, present: Any, length: int | None
-    ) -> tuple[Tokens, Tensor]:
+    ) -> tuple[Tokens, Tensor | None]:
+        """Tokens in the domain and which are present; without a length the arrays are one token a bank."""
         lead = (self.banks,) if length is None else (self.banks, length)
         kind, where = self.dtype, self.device
         parts = [
@@ -232,10 +233,11 @@ class NC01Bank:
             checks.array("v", v, (*lead, self.configuration["d_v"]), kind, where),
             checks.array("alpha", alpha, lead, kind, where),
             checks.array("beta", beta, lead, kind, where),
-            checks.mask("present", present, lead, where),
         ]
-        keys, values, gates, rates, here = parts if length is not None else [part[:, None] for part in parts]
-        return checks.in_domain(Tokens(keys, values, gates, rates), here), here
+        here = checks.mask("present", present, lead, where)
+        if length is None:
+            parts, here = [part[:, None] for part in parts], None if here is None else here[:, None]
+        return checks.in_domain(Tokens(*parts), here), here
 
     def _queries(self, queries: Any, length: int) -> Tensor | None:
         if queries is None:
@@ -269,9 +271,8 @@ class NC01Bank:
         return (queries @ basis) @ pinned + queries @ self._state.complement
 
     def _boundary(self, keys: Tensor, values: Tensor, offered: Tensor) -> Tensor:
-        expire(self._state, self.clock)
-        limit = checks.norm_limit(self.dtype)
-        return admit(self._state, keys, values, offered, limit, self.clock + self.configuration["horizon"])
+        limit, horizon = checks.norm_limit(self.dtype), self.configuration["horizon"]
+        return settle(self._state, keys, values, offered, clock=self.clock, horizon=horizon, norm_limit=limit)
 
     def _offered(self, policy: OfferPolicy | None) -> list[Decision]:
         offer = self._no_offer() if policy is None else policy.offer(self._read)

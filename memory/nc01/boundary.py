@@ -13,136 +13,210 @@ from torch import Tensor
 
 from memory.nc01.limits import ACQUISITION, GRAM, PIN_RADIUS, RADIUS, RETENTION, ROOM, Refusal
 from memory.nc01.register import EXACT, State, columns, factor, padded, rows, smallest_eigenvalue
+from memory.nc01.transition import split
 
 OUTCOMES: tuple[Refusal | None, ...] = (None, "none", "invalid", "full", "gram", "norm", "verify")
 _ADMITTED, _NONE, _INVALID, _FULL, _GRAM, _NORM, _VERIFY = range(7)
 
 
 @dataclass(frozen=True)
-class _Proposal:
-    """Arrays that are about to replace those of some banks, and what was measured on them."""
+class _Offers:
+    """Offers of the banks `at`: key (n, d_k), value (n, d_v), the slots `chosen` and `kept` (n, m)."""
+
+    at: Tensor
+    key: Tensor
+    value: Tensor
+    chosen: Tensor
+    kept: Tensor
+
+    def of(self, group: Tensor) -> _Offers:
+        """The offers of the banks that a mask (B,) names."""
+        at = group.nonzero()[:, 0]
+        return _Offers(at, *(_some(part, at) for part in (self.key, self.value, self.chosen, self.kept)))
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """X, Q and Y of some banks, in float64 before rounding or in the storage dtype."""
 
     complement: Tensor
     basis: Tensor
     pinned: Tensor
+
+    def to(self, kind: torch.dtype) -> _Matrix:
+        """The same numbers in another type."""
+        return _Matrix(self.complement.to(kind), self.basis.to(kind), self.pinned.to(kind))
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Rounded arrays and what they measure: protected reads (n, m, d_v), squared norms of X and of Q Y + X (n,)."""
+
+    stored: _Matrix
     reads: Tensor
+    rest2: Tensor
     norm2: Tensor
 
 
-def expire(state: State, clock: int) -> None:
-    """End every protection whose time has come; the matrix stays, only its split into protected part and rest changes.
-
-    Expiry is not erasure: the read of an expired pair stays where it was until later tokens move it.
-    """
-    lapsed = state.active & (state.expires <= clock)
-    at = lapsed.any(1).nonzero()[:, 0]
-    if not len(at):
-        return
-    active = (state.active & ~lapsed)[at]
-    addresses, pins = columns(state.addresses[at], active), rows(state.pins[at], active)
-    old_basis, old_pinned = (part[at].to(EXACT) for part in state.protected())
-    kind = state.complement.dtype
-    basis, pinned = (part.to(kind) for part in factor(addresses, pins, active))
-    freed = torch.cat((old_basis, -basis.to(EXACT)), 2) @ torch.cat((old_pinned, pinned.to(EXACT)), 1)
-    new = _absorbed((state.complement[at].to(EXACT) + freed).to(kind), basis, pinned, addresses, pins, active)
-    _publish(state, at, new, addresses, rows(state.targets[at], active), pins)
-    state.active[at] = active
-    state.expires[at] = torch.where(active, state.expires[at], 0)
-
-
-def admit(state: State, offer: Tensor, value: Tensor, offered: Tensor, norm_limit: float, expires: int) -> Tensor:
-    """Admit at most one offer a bank, or say why not: codes (B,) into OUTCOMES.
-
-    offer (B, d_k) and value (B, d_v) float64, offered (B,) bool. A refusal leaves every array of its bank as it was.
-    """
-    finite = offer.isfinite().all(1) & value.isfinite().all(1) & (torch.linalg.vector_norm(offer, dim=1) <= norm_limit)
-    offer, value = torch.where(finite[:, None], offer, 0), torch.where(finite[:, None], value, 0)
-    slot = (~state.active).int().argmax(1)
-    chosen = torch.nn.functional.one_hot(slot, state.active.shape[1]).bool()
-    enlarged = torch.where(chosen[:, None, :], offer[:, :, None], columns(state.addresses, state.active))
-    codes = torch.full_like(slot, _ADMITTED)
-    for code, refused in (
-        (_GRAM, smallest_eigenvalue(enlarged, state.active | chosen) < GRAM),
-        (_FULL, state.active.all(1)),
-        (_INVALID, ~finite),
-        (_NONE, ~offered),
-    ):
-        codes = torch.where(refused, code, codes)
-    at = (codes == _ADMITTED).nonzero()[:, 0]
-    if len(at):
-        codes[at] = _admit_some(state, at, offer[at], value[at], chosen[at], enlarged[at], expires)
-    return codes
-
-
-def _admit_some(
-    state: State, at: Tensor, offer: Tensor, value: Tensor, chosen: Tensor, addresses: Tensor, expires: int
+def settle(
+    state: State, key: Tensor, value: Tensor, offered: Tensor, *, clock: int, horizon: int, norm_limit: float
 ) -> Tensor:
-    """Admission of the banks `at`, whose offers are valid and have a free slot and room in the Gram matrix."""
-    active = state.active[at] | chosen
-    targets = torch.where(chosen[:, :, None], value[:, None, :], rows(state.targets[at], state.active[at]))
-    complement, basis, pinned, pin, fits = _enlarge(state, at, offer, value, chosen)
-    pins = torch.where(chosen[:, :, None], pin[:, None, :], rows(state.pins[at], state.active[at]))
-    new = _absorbed(complement, basis, pinned, addresses, pins, active)
-    miss = torch.linalg.vector_norm(new.reads - targets, dim=2)
-    limit = torch.where(chosen, ACQUISITION, RETENTION)
-    sound = ((miss <= limit) | ~active).all(1) & (new.norm2 <= RADIUS**2) & new.norm2.isfinite()
-    codes = torch.where(fits, torch.where(sound, _ADMITTED, _VERIFY), _NORM)
-    done = (codes == _ADMITTED).nonzero()[:, 0]
-    kept = _Proposal(new.complement[done], new.basis[done], new.pinned[done], new.reads[done], new.norm2[done])
-    _publish(state, at[done], kept, addresses[done], targets[done], pins[done])
-    state.expires[at[done]] = torch.where(chosen[done], expires, state.expires[at[done]])
-    state.active[at[done]] = active[done]
+    """End the protections that are due at this clock, then admit at most one offer a bank: codes (B,) into OUTCOMES.
+
+    key (B, d_k) and value (B, d_v) float64, offered (B,) bool. A refusal leaves its bank as expiry left it.
+    Expiry is not erasure: the matrix stays, only its split changes, and an expired read stays until tokens move it.
+    """
+    kept = state.active & (state.expires > clock)
+    lapsed = (state.active & ~kept).any(1)
+    valid = value.isfinite().all(1) & (torch.linalg.vector_norm(key, dim=1) <= norm_limit)
+    free = ~kept
+    offers = _Offers(
+        torch.arange(len(key), device=key.device),
+        torch.where(valid[:, None], key, 0),
+        torch.where(valid[:, None], value, 0),
+        free & (free.cumsum(1) == 1),
+        kept,
+    )
+    dependent = smallest_eigenvalue(_enlarged(state, offers), kept | offers.chosen) < GRAM
+    codes = torch.full_like(offers.at, _ADMITTED)
+    for code, refused in ((_GRAM, dependent), (_FULL, kept.all(1)), (_INVALID, ~valid), (_NONE, ~offered)):
+        codes = torch.where(refused, code, codes)
+    # banks with and without an expiry take different arithmetic, and no bank's numbers depend on its neighbours
+    for group, released in ((lapsed, True), (~lapsed, False)):
+        some = offers.of(group & (codes == _ADMITTED))
+        if len(some.at):
+            codes[some.at] = _admit(state, some, released, clock + horizon)
+    waiting = offers.of(lapsed & (codes != _ADMITTED))
+    if len(waiting.at):
+        _expire(state, waiting)
     return codes
 
 
-def _enlarge(
-    state: State, at: Tensor, offer: Tensor, value: Tensor, chosen: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """X', Q', Y' in the storage dtype, the pin u, and whether the protected norm fits: the rank-one form.
+def _expire(state: State, banks: _Offers) -> None:
+    addresses, targets, pins = _register(state, banks)
+    held, (basis, pinned) = _held(state, banks), factor(addresses, pins, banks.kept)
+    split_again = _Matrix(_released(held, basis, pinned), basis, pinned).to(state.complement.dtype)
+    new = _absorbed(split_again, addresses, pins, banks.kept)
+    everything = torch.ones_like(banks.kept[:, 0])
+    _publish(state, banks.at, new.stored, (addresses, targets, pins), everything)
+    state.active[banks.at] = banks.kept
+    state.expires[banks.at] = torch.where(banks.kept, state.expires[banks.at], 0)
+
+
+def _admit(state: State, offers: _Offers, released: bool, expires: int) -> Tensor:
+    """Admission of offers that are valid and have a free slot and room in the Gram matrix: codes (n,)."""
+    kept_addresses, targets, pins = _register(state, offers)
+    new, pin = _enlarge(_held(state, offers), offers, (kept_addresses, pins) if released else None)
+    active, line = offers.kept | offers.chosen, offers.chosen[:, :, None]
+    addresses = _enlarged(state, offers)
+    targets = torch.where(line, offers.value[:, None, :], targets)
+    pins = torch.where(line, pin[:, None, :], pins)
+    left = ROOM - new.pinned.square().sum((1, 2))
+    measured = _fitted(new, left, state.complement.dtype, addresses, pins, active)
+    miss = torch.linalg.vector_norm(measured.reads - targets, dim=2)
+    limit = torch.where(offers.chosen, ACQUISITION, RETENTION)
+    sound = ((miss <= limit) | ~active).all(1) & (measured.norm2 <= RADIUS**2)
+    codes = torch.where(left > 0, torch.where(sound, _ADMITTED, _VERIFY), _NORM)
+    done = codes == _ADMITTED
+    _publish(state, offers.at, measured.stored, (addresses, targets, pins), done)
+    ends = torch.where(offers.chosen, expires, torch.where(offers.kept, state.expires[offers.at], 0))
+    state.expires[offers.at] = torch.where(done[:, None], ends, state.expires[offers.at])
+    state.active[offers.at] = torch.where(done[:, None], active, state.active[offers.at])
+    return codes
+
+
+def _enlarge(held: _Matrix, offers: _Offers, register: tuple[Tensor, Tensor] | None) -> tuple[_Matrix, Tensor]:
+    """X', Q', Y' and the pin u in float64: the rank-one form. `register` (addresses, pins) is given after an expiry.
 
     The pin is the projection of the present read on the ball around the value; in exact arithmetic the change is the
-    smallest in Frobenius norm that reads the pin at the offer and moves no protected read.
+    smallest in Frobenius norm that reads the pin at the offer and moves no protected read. Since Q'B = Y, the new
+    direction n of the basis has n'B = (r'B - h'Y) / tau without another pass over X.
     """
-    complement = state.complement[at].to(EXACT)
-    basis, pinned = (part[at].to(EXACT) for part in state.protected())
-    column = offer[:, :, None]
-    now = (pinned.mT @ (basis.mT @ column) + complement.mT @ column)[:, :, 0]
-    away = now - value
+    line = offers.key[:, None, :]
+    now = (line @ held.basis) @ held.pinned + line @ held.complement
+    away = now[:, 0] - offers.value
     distance = torch.linalg.vector_norm(away, dim=1, keepdim=True)
-    pin = value + torch.where(distance > PIN_RADIUS, PIN_RADIUS / distance, 1) * away
-    inside = basis.mT @ column
-    fresh = column - basis @ inside
-    again = basis.mT @ fresh
-    inside, fresh = inside + again, fresh - basis @ again
-    tau = torch.linalg.vector_norm(fresh, dim=1, keepdim=True)
-    fresh = fresh / tau
-    basis = torch.where(chosen[:, None, :], fresh, basis)
-    row = (pin[:, None, :] - inside.mT @ pinned) / tau
-    pinned = torch.where(chosen[:, :, None], row, pinned)
-    left = ROOM - pinned.square().sum((1, 2))
-    along = fresh.mT @ complement
-    complement = torch.baddbmm(complement, fresh, along, alpha=-1)
-    scale = (left.clamp_min(0).sqrt() / torch.linalg.vector_norm(complement, dim=(1, 2))).clamp_max(1)
-    if bool((scale < 1).any()):
-        complement = complement * scale[:, None, None]
-    kind = state.complement.dtype
-    return complement.to(kind), basis.to(kind), pinned.to(kind), pin, left > 0
+    pin = offers.value + torch.where(distance > PIN_RADIUS, PIN_RADIUS / distance, 1) * away
+    basis, pinned = (held.basis, held.pinned) if register is None else factor(*register, offers.kept)
+    inside, fresh = split(line, basis)
+    tau = torch.linalg.vector_norm(fresh, dim=2, keepdim=True)
+    fresh, below = fresh / tau, inside @ pinned
+    along = (now - below) / tau
+    if register is None:
+        complement = torch.baddbmm(held.complement, fresh.mT, along, alpha=-1)
+    else:
+        complement = _released(held, torch.cat((basis, fresh.mT), 2), torch.cat((pinned, along), 1))
+    basis = torch.where(offers.chosen[:, None, :], fresh.mT, basis)
+    pinned = torch.where(offers.chosen[:, :, None], (pin[:, None, :] - below) / tau, pinned)
+    return _Matrix(complement, basis, pinned), pin
 
 
-def _absorbed(
-    complement: Tensor, basis: Tensor, pinned: Tensor, addresses: Tensor, pins: Tensor, active: Tensor
-) -> _Proposal:
-    """The rounded arrays, measured, after Y took up the leak that rounding left in the protected reads."""
-    rest, frame = complement.to(EXACT), basis.to(EXACT)
-    coordinates, leaked = addresses.mT @ frame, addresses.mT @ rest
-    error = pins - (coordinates @ pinned.to(EXACT) + leaked)
-    pinned = (pinned.to(EXACT) + torch.linalg.solve(padded(coordinates, active), error)).to(pinned.dtype)
+def _released(held: _Matrix, basis: Tensor, pinned: Tensor) -> Tensor:
+    """X for another protected part of the same matrix: X + Q Y - Q' Y'."""
+    signed = torch.cat((held.basis, -basis), 2)
+    return torch.baddbmm(held.complement, signed, torch.cat((held.pinned, pinned), 1))
+
+
+def _fitted(
+    new: _Matrix, left: Tensor, kind: torch.dtype, addresses: Tensor, pins: Tensor, active: Tensor
+) -> _Measured:
+    """The arrays to store, X scaled down where it exceeds the squared norm `left` beside the protected part."""
+    measured = _absorbed(new.to(kind), addresses, pins, active)
+    over = measured.rest2 > left
+    if not bool(over.any()):
+        return measured
+    scale = torch.where(over, (left.clamp_min(0) / measured.rest2).sqrt(), 1)
+    smaller = _Matrix(new.complement * scale[:, None, None], new.basis, new.pinned)
+    return _absorbed(smaller.to(kind), addresses, pins, active)
+
+
+def _absorbed(rounded: _Matrix, addresses: Tensor, pins: Tensor, active: Tensor) -> _Measured:
+    """The rounded arrays after Y took up the leak of rounding in the protected reads, rounded again and measured."""
+    exact = rounded.to(EXACT)
+    coordinates = addresses.mT @ exact.basis
+    leaked, along = (torch.cat((addresses, exact.basis), 2).mT @ exact.complement).chunk(2, 1)
+    error = pins - (coordinates @ exact.pinned + leaked)
+    correction = torch.linalg.solve(padded(coordinates, active), error)
+    pinned = (exact.pinned + correction).to(rounded.pinned.dtype)
     final = pinned.to(EXACT)
-    overlap = ((frame.mT @ frame) @ final * final).sum((1, 2)) + 2 * ((frame.mT @ rest) * final).sum((1, 2))
-    norm2 = torch.linalg.vector_norm(rest, dim=(1, 2)).square() + overlap
-    return _Proposal(complement, basis, pinned, coordinates @ final + leaked, norm2)
+    cross = (((exact.basis.mT @ exact.basis) @ final + 2 * along) * final).sum((1, 2))
+    rest2 = torch.linalg.vector_norm(exact.complement, dim=(1, 2)).square()
+    stored = _Matrix(rounded.complement, rounded.basis, pinned)
+    return _Measured(stored, coordinates @ final + leaked, rest2, rest2 + cross)
 
 
-def _publish(state: State, at: Tensor, new: _Proposal, addresses: Tensor, targets: Tensor, pins: Tensor) -> None:
-    state.complement[at], state.basis[at], state.pinned[at] = new.complement, new.basis, new.pinned
-    state.addresses[at], state.targets[at], state.pins[at] = addresses, targets, pins
+def _held(state: State, banks: _Offers) -> _Matrix:
+    """The stored arrays of some banks in float64."""
+    return _Matrix(*(_some(part, banks.at) for part in (state.complement, *state.protected()))).to(EXACT)
+
+
+def _register(state: State, banks: _Offers) -> tuple[Tensor, Tensor, Tensor]:
+    """Addresses, targets and pins of the slots that are kept, zeros elsewhere."""
+    return (
+        columns(_some(state.addresses, banks.at), banks.kept),
+        rows(_some(state.targets, banks.at), banks.kept),
+        rows(_some(state.pins, banks.at), banks.kept),
+    )
+
+
+def _enlarged(state: State, offers: _Offers) -> Tensor:
+    """Kept addresses with the offer in its slot: (n, d_k, m)."""
+    kept = columns(_some(state.addresses, offers.at), offers.kept)
+    return torch.where(offers.chosen[:, None, :], offers.key[:, :, None], kept)
+
+
+def _some(array: Tensor, at: Tensor) -> Tensor:
+    """The banks `at`, without a copy when they are all of them."""
+    return array if len(at) == len(array) else array[at]
+
+
+def _publish(state: State, at: Tensor, new: _Matrix, register: tuple[Tensor, Tensor, Tensor], done: Tensor) -> None:
+    """Put the new arrays of those of the banks `at` that are done in the place of the old ones."""
+    names = ("complement", "basis", "pinned", "addresses", "targets", "pins")
+    arrays = dict(zip(names, (new.complement, new.basis, new.pinned, *register), strict=True))
+    where = at[done]
+    for name, array in arrays.items():
+        if len(where) == len(state.active):
+            setattr(state, name, array)
+        else:
+            getattr(state, name)[where] = _some(array, done.nonzero()[:, 0])

@@ -58,42 +58,36 @@ def array(name: str, value: Any, shape: tuple[int, ...], dtype: torch.dtype, dev
     return tensor.to(device)
 
 
-def mask(name: str, value: Any, shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """A bool tensor of this shape; all true without one."""
-    if value is None:
-        return torch.ones(shape, dtype=torch.bool, device=device)
-    return array(name, value, shape, torch.bool, device)
+def mask(name: str, value: Any, shape: tuple[int, ...], device: torch.device) -> Tensor | None:
+    """A bool tensor of this shape; None stays None."""
+    return None if value is None else array(name, value, shape, torch.bool, device)
 
 
-def in_domain(tokens: Tokens, present: Tensor) -> Tokens:
+def in_domain(tokens: Tokens, present: Tensor | None) -> Tokens:
     """The tokens with holes as identity transitions, once every present token lies in the domain [NC01 B3].
 
     A hole has key and value 0, alpha 1 and beta 0: X is multiplied by 1 and nothing is added.
     """
-    keys, values, alpha, beta = tokens.keys, tokens.values, tokens.alpha, tokens.beta
-    limit = norm_limit(keys.dtype)
+    alpha, beta = tokens.alpha, tokens.beta
+    key_norm, value_norm = (torch.linalg.vector_norm(part, dim=-1) for part in (tokens.keys, tokens.values))
+    largest = torch.finfo(alpha.dtype).max ** 0.5 / 256
     sound = {
-        "hold a number that is not finite: remove them or mark them as holes": (
-            keys.isfinite().all(-1) & values.isfinite().all(-1) & alpha.isfinite() & beta.isfinite()
+        f"hold a number that is not finite, or a value of norm above {largest:.1g}: make them holes": (
+            key_norm.isfinite() & (value_norm <= largest) & alpha.isfinite() & beta.isfinite()
         ),
-        "have a key of norm above 1: normalise the keys": ~(torch.linalg.vector_norm(keys, dim=-1) > limit),
-        "have a value whose squared norm overflows the bank's type: rescale the values": (
-            ~values.isfinite().all(-1) | (values * 256).square().sum(-1).isfinite()
-        ),
-        f"have alpha outside [0, {ALPHA_MAX}]: bring the gates into the domain": ~((alpha < 0) | (alpha > ALPHA_MAX)),
-        "have beta outside [0, 1]: bring the gates into the domain": ~((beta < 0) | (beta > 1)),
+        "have a key of norm above 1: normalise the keys": key_norm <= norm_limit(alpha.dtype),
+        f"have alpha outside [0, {ALPHA_MAX}]: bring the gates into the domain": (alpha >= 0) & (alpha <= ALPHA_MAX),
+        "have beta outside [0, 1]: bring the gates into the domain": (beta >= 0) & (beta <= 1),
     }
-    counts = torch.stack([(~good & present).sum() for good in sound.values()]).tolist()
-    for reason, count in zip(sound, counts, strict=True):
+    good = torch.stack(tuple(sound.values())) | (False if present is None else ~present)
+    for reason, count in zip(sound, (~good).flatten(1).sum(1).tolist(), strict=True):
         if count:
-            raise NC01Refused(f"{count} of {present.numel()} tokens {reason}")
+            raise NC01Refused(f"{count} of {alpha.numel()} tokens {reason}")
+    if present is None:
+        return tokens
     wide = present[..., None]
-    return Tokens(
-        torch.where(wide, keys, 0),
-        torch.where(wide, values, 0),
-        torch.where(present, alpha, 1),
-        torch.where(present, beta, 0),
-    )
+    keys, values = torch.where(wide, tokens.keys, 0), torch.where(wide, tokens.values, 0)
+    return Tokens(keys, values, torch.where(present, alpha, 1), torch.where(present, beta, 0))
 
 
 def offers(r: Any, v: Any, banks: int, widths: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:

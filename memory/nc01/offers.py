@@ -66,8 +66,9 @@ class OfferPolicy(ABC):
         OfferPolicy.__init__(again)
         return again
 
-    def see(self, keys: Tensor, values: Tensor, present: Tensor) -> None:
-        """Take note of written tokens: keys (B, n, d_k), values (B, n, d_v), present (B, n) bool."""
+    def see(self, keys: Tensor, values: Tensor, present: Tensor | None = None) -> None:
+        """Take note of written tokens: keys (B, n, d_k), values (B, n, d_v), present (B, n) bool, all without it."""
+        present = torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device) if present is None else present
         self._window.append((keys, values, present))
         if self.remembers:
             self._past.append((keys, present))
