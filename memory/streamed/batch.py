@@ -20,7 +20,7 @@ from memory.streamed.log import TokenLog
 from memory.svdd.checks import leaving_ids
 
 REPLAY = "a memory that was given the retained tokens only, in order"
-_QUERIES_AT_ONCE = 64
+_NUMBERS_AT_ONCE = 2**22
 _BATCH_FIELDS = {"format", "shape", "memories"}
 _LOG_FIELDS = {"ids", "keys", "values"}
 
@@ -134,7 +134,7 @@ class StreamedBatch(ABC):
         checks.finite("keys", keys)
         checks.finite("values", values)
         tokens = self._log.new_ids(rows, None if ids is None else ids[rows], length)
-        keys, values = self._write_keys(keys), values + 0.0
+        keys, values = self._write_keys(keys) + 0.0, values + 0.0  # -0.0 becomes 0.0: one token, one digest
         self._admissible(rows, keys, values)
         self._feed(rows, keys, values, tokens)
 
@@ -311,8 +311,9 @@ def unit(keys: Tensor) -> Tensor:
 
 def applied(matrix: Tensor, queries: Tensor) -> Tensor:
     """matrix (R, m, d) on queries (R, n, d): (R, n, m), the bits of each row its own whatever R and n."""
-    starts = range(0, queries.shape[1], _QUERIES_AT_ONCE)
-    parts = [queries[:, start : start + _QUERIES_AT_ONCE, None, :] for start in starts]
+    at_once = max(1, _NUMBERS_AT_ONCE // matrix.numel())
+    starts = range(0, queries.shape[1], at_once)
+    parts = [queries[:, start : start + at_once, None, :] for start in starts]
     return torch.cat(
         [matrix.new_empty((len(matrix), 0, matrix.shape[1]))] + [(matrix[:, None] * p).sum(-1) for p in parts], 1
     )

@@ -150,14 +150,12 @@ class VLABatch(StreamedBatch):
     # ---- upkeep ----
 
     def _after(self, rows: Rows, count: Rows) -> None:
-        if self.ledger:
-            return
         if self.nudge is not None:
             self._nudge(rows[count % NUDGE_EVERY == 0], self.nudge)
             return
-        for row, tokens in zip(rows.tolist(), count.tolist(), strict=True):
-            if tokens % REFRESH_EVERY == 0:
-                self._refresh(row, tokens)
+        due = count % REFRESH_EVERY == 0
+        if due.any():
+            self._refresh(rows[due], count[due])
 
     def _nudge(self, rows: Rows, nudge: float) -> None:
         """The published addition to A: a forgetting term, no correction of drift [MATH A6]."""
@@ -165,15 +163,15 @@ class VLABatch(StreamedBatch):
             index = torch.as_tensor(rows, device=self.device)
             self._state["stack"][index, : self.d_k] += nudge * torch.eye(self.d_k, dtype=self.dtype, device=self.device)
 
-    def _refresh(self, row: int, tokens: int) -> None:
-        """Recompute A (and S of ridge, which is M A) in float64 from the sums over the first `tokens` tokens."""
-        state = self._state
-        settled = self._settled(row, tokens)
-        A, S = exact.solve(settled["G"] * self.scale**2, settled.get("M", settled["G"][:0]), self.lam0)
-        state["stack"][row, : self.d_k] = A.to(self.dtype)
-        if "M" in settled:
-            state["stack"][row, self.d_k :] = S.to(self.dtype)
-        self._publish(row, settled, tokens)
+    def _refresh(self, rows: Rows, count: Rows) -> None:
+        """Recompute A (and S of ridge, which is M A) in float64 from the sums over the tokens so far."""
+        settled = [self._settled(row, tokens) for row, tokens in zip(rows.tolist(), count.tolist(), strict=True)]
+        sums = {name: torch.stack([part[name] for part in settled]) for name in settled[0]}
+        stack = torch.cat(exact.solve(sums["G"] * self.scale**2, sums.get("M", sums["G"][:, :0]), self.lam0), dim=1)
+        index = torch.as_tensor(rows, device=self.device)
+        self._state["stack"][index, : stack.shape[1]] = stack.to(self.dtype)
+        for row, tokens, part in zip(rows.tolist(), count.tolist(), settled, strict=True):
+            self._publish(row, part, tokens)
 
     def _publish(self, row: int, sums: dict[str, Tensor], settled: int) -> None:
         for name, part in sums.items():
@@ -211,7 +209,8 @@ class VLABatch(StreamedBatch):
         return change(stay, [len(part) for part in leaving])
 
     def _delete_exact(self, stay: list[Rows], removed: list[int]) -> list[Outcome]:
-        for row, places in enumerate(stay):
+        for row in np.flatnonzero(removed).tolist():
+            places = stay[row]
             keys, values = (exact.quantised(part)[None] for part in self._leaving(row, places))
             for name, part in zip(("G", "M"), exact.sums(keys, values), strict=True):
                 self._state[name][row] -= part[0]
@@ -245,12 +244,11 @@ class VLABatch(StreamedBatch):
         if change is not None:
             return change
         sums = _less(self._settled(row, int(self._log.count[row])), keys, values)
-        solved = _solvable(sums, self.lam0)
-        if solved is not None:
-            return Change("normal equations", solved, sums, len(stay))
-        sums = self._fresh_sums(row, stay)
-        solved = torch.cat(exact.solve(sums["G"], sums["M"], self.lam0))
-        return Change("refit", solved, sums, len(stay))
+        try:
+            return Change("normal equations", _solved(sums, self.lam0), sums, len(stay))
+        except NotConverged:  # the rounding of the subtraction exceeds lam0
+            sums = self._fresh_sums(row, stay)
+            return Change("refit", _solved(sums, self.lam0), sums, len(stay))
 
     def _downdated(self, row: int, stay: Rows, key: Tensor, value: Tensor) -> Change | None:
         """One token less in O(d_k^2 + d_k d_v); None where its leverage is too near 1."""
@@ -279,7 +277,7 @@ class VLABatch(StreamedBatch):
         S, out = self._matrix(), np.zeros(self.rows)
         for row in range(self.rows):
             sums = self._fresh_sums(row, np.arange(self._log.count[row]))
-            fit = exact.solve(sums["G"], sums["M"], self.lam0)[1]
+            fit = _solved(sums, self.lam0)[self.d_k :]
             out[row] = float(torch.linalg.matrix_norm(S[row].double() - fit))
         return out
 
@@ -319,9 +317,7 @@ def _less(sums: dict[str, Tensor], keys: Tensor, values: Tensor) -> dict[str, Te
     return {"G": sums["G"] - gone[0][0], "M": sums["M"] - gone[1][0]}
 
 
-def _solvable(sums: dict[str, Tensor], lam0: float) -> Tensor | None:
-    """[A; S] from float64 sums; None where they are not positive definite."""
-    try:
-        return torch.cat(exact.solve(sums["G"], sums["M"], lam0))
-    except NotConverged:
-        return None
+def _solved(sums: dict[str, Tensor], lam0: float) -> Tensor:
+    """[A; S] of one memory from its float64 sums."""
+    A, S = exact.solve(sums["G"][None], sums["M"][None], lam0)
+    return torch.cat([A[0], S[0]])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from memory import ledger
-from memory.contract import MemoryRefused
+from memory.contract import MemoryRefused, NotConverged
 from memory.vla import VLAMemory
 
 
@@ -113,3 +113,25 @@ def test_a_ledger_whose_sums_are_not_those_of_its_tokens_is_refused():
     state["G"][0, 0] += 1
     with pytest.raises(MemoryRefused, match="sums"):
         VLAMemory.from_state(state)
+
+
+def test_sums_do_not_depend_on_how_many_memories_are_added_at_once(monkeypatch):
+    g = torch.Generator().manual_seed(1)
+    left, right = torch.randn(5, 150, 7, generator=g).double(), torch.randn(5, 150, 3, generator=g).double()
+    together = ledger.outer_sum(left, right)
+    monkeypatch.setattr(ledger, "_NUMBERS_AT_ONCE", 1)
+    assert torch.equal(ledger.outer_sum(left, right), together)
+    assert torch.allclose(together, left.transpose(1, 2) @ right, atol=1e-12)
+
+
+def test_the_factor_and_the_solution_agree_with_lapack_and_a_matrix_that_is_not_definite_is_noticed():
+    g = torch.Generator().manual_seed(2)
+    left = torch.randn(3, 20, 9, generator=g, dtype=torch.float64)
+    G, M = left.transpose(1, 2) @ left, torch.randn(3, 2, 9, generator=g, dtype=torch.float64)
+    H = G + 0.1 * torch.eye(9, dtype=torch.float64)
+    assert torch.allclose(ledger.cholesky(H), torch.linalg.cholesky(H), rtol=1e-13, atol=1e-14)
+    A, S = ledger.solve(G, M, 0.1)
+    assert torch.allclose(A, torch.linalg.inv(H), rtol=1e-12, atol=1e-13)
+    assert torch.allclose(S, M @ torch.linalg.inv(H), rtol=1e-12, atol=1e-13)
+    with pytest.raises(NotConverged):
+        ledger.solve(-G, M, 0.1)

@@ -254,3 +254,28 @@ def test_keys_of_extreme_size_are_normalised_without_overflow(size):
     plain.admit_many(keys, values)
     extreme.admit_many(keys * size, values)
     assert torch.allclose(plain.S, extreme.S, rtol=1e-13, atol=1e-13)
+
+
+def test_norms_after_a_thousand_random_tokens_are_those_measured_beforehand():
+    """d = 32, lam0 0.1, one head, unit keys: VLA 31-35, penalty inverse from 56.57 to about 5.5."""
+    g = torch.Generator().manual_seed(0)
+    batch = VLABatch(32, 32, 4, gain="unit")
+    assert torch.allclose(torch.linalg.matrix_norm(batch.A), torch.tensor(56.57).double(), atol=0.005)
+    batch.admit_many(*(torch.randn(4, 1_000, 32, generator=g, dtype=torch.float64) for _ in "kv"))
+    assert 30.0 < torch.linalg.matrix_norm(batch.S).mean() < 36.0
+    assert 5.0 < torch.linalg.matrix_norm(batch.A).mean() < 6.0
+
+
+@pytest.mark.parametrize("gain", ["ridge", "unit"])
+def test_threads_change_no_bit(gain):
+    keys, values = drawn(1_001, 64, 3)
+    digests = []
+    before = torch.get_num_threads()
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        memory = VLAMemory(64, 3, gain=gain)
+        memory.admit_many(keys, values)
+        memory.delete([3])
+        digests.append(memory.digest())
+    torch.set_num_threads(before)
+    assert digests[0] == digests[1]
