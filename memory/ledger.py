@@ -57,17 +57,22 @@ def outer_sum(left: Tensor, right: Tensor) -> Tensor:
 def solve(G: Tensor, M: Tensor, lam0: float) -> tuple[Tensor, Tensor]:
     """A = (lam0 I + G)^-1 and S = M A by Cholesky in float64, from integer sums or from float64 ones (R, ., d_k).
 
-    Raises NotConverged where lam0 I + G is not positive definite in float64.
+    Not finite where lam0 I + G is not positive definite in float64; see `checked`.
     """
     scale = 1.0 if G.is_floating_point() else 2.0 ** (-2 * BITS)
     G, M = G.to(torch.float64) * scale, M.to(torch.float64) * scale
     eye = torch.eye(G.shape[-1], dtype=torch.float64, device=G.device)
     factor = cholesky(G + lam0 * eye)
     solved = cholesky_solve(factor, torch.cat([eye.expand_as(G), M.transpose(-1, -2)], dim=-1))
-    if not bool(torch.isfinite(solved).all()):
-        raise NotConverged("the tokens at this lam0 are singular in float64: take a larger lam0")
     A, S = solved[..., : G.shape[-1]], solved[..., G.shape[-1] :].transpose(-1, -2)
     return (A + A.transpose(-1, -2)) / 2.0, S.contiguous()
+
+
+def checked(solved: Tensor) -> Tensor:
+    """A solution that is finite; raises NotConverged otherwise."""
+    if not bool(torch.isfinite(solved).all()):
+        raise NotConverged("the tokens at this lam0 are singular in float64: take a larger lam0; nothing was changed")
+    return solved
 
 
 def cholesky(matrix: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from memory import ledger as exact
-from memory.contract import Array, Ids, MemoryRefused, NotConverged, Outcome, Path
+from memory.contract import Array, Ids, MemoryRefused, Outcome, Path
 from memory.streamed import StreamedBatch, checks
 from memory.streamed.checks import Rows
 from memory.vla.recurrence import Gain, remove, write_along
@@ -117,7 +117,8 @@ class VLABatch(StreamedBatch):
         if not self.ledger:
             return self._state["stack"]
         if self._solved is None:
-            self._solved = torch.cat(exact.solve(self._state["G"], self._state["M"], self.lam0), dim=1).to(self.dtype)
+            solved = torch.cat(exact.solve(self._state["G"], self._state["M"], self.lam0), dim=1)
+            self._solved = exact.checked(solved).to(self.dtype)
         return self._solved
 
     def _matrix(self) -> Tensor:
@@ -168,8 +169,10 @@ class VLABatch(StreamedBatch):
         settled = [self._settled(row, tokens) for row, tokens in zip(rows.tolist(), count.tolist(), strict=True)]
         sums = {name: torch.stack([part[name] for part in settled]) for name in settled[0]}
         stack = torch.cat(exact.solve(sums["G"] * self.scale**2, sums.get("M", sums["G"][:, :0]), self.lam0), dim=1)
-        index = torch.as_tensor(rows, device=self.device)
-        self._state["stack"][index, : stack.shape[1]] = stack.to(self.dtype)
+        # Where lam0 is below the rounding of G the recurrence, which never subtracts from G, is the better of the two.
+        sound = torch.isfinite(stack).flatten(1).all(1)
+        index = torch.as_tensor(rows, device=self.device)[sound]
+        self._state["stack"][index, : stack.shape[1]] = stack[sound].to(self.dtype)
         for row, tokens, part in zip(rows.tolist(), count.tolist(), settled, strict=True):
             self._publish(row, part, tokens)
 
@@ -195,9 +198,10 @@ class VLABatch(StreamedBatch):
         All or nothing over the batch. Refused: an id that its memory does not hold, an id twice, a memory with the
         nudge. Gain "unit": deterministic replay, digest for digest a memory that was given the retained tokens. Gain
         "ridge" with the ledger: integer subtraction, digest for digest any build from the retained tokens. "ridge" in
-        floats: one float64 token with leverage h and 1 - h >= 1e-6 by a downdate, others by their float64 sums and
-        Cholesky, within `retained_error`. Source: [MATH A7]. The last write of unit gain is not undone either: its
-        inverse amplifies by 1 / (1 - c).
+        floats, within `retained_error`: one float64 token with leverage h and 1 - h >= 1e-6 by a downdate; others by
+        Cholesky from the float64 sums less theirs, or from the sums of what stays where that is less. NotConverged,
+        with nothing changed, where those sums are singular at this lam0. Source: [MATH A7]. The last write of unit gain
+        is not undone either: its inverse amplifies by 1 / (1 - c).
         """
         if self.nudge is not None:
             raise MemoryRefused("a memory with the published nudge is for comparison only: it has no exact deletion")
@@ -243,12 +247,11 @@ class VLABatch(StreamedBatch):
         change = self._downdated(row, stay, keys, values) if len(keys) == 1 and self.dtype == torch.float64 else None
         if change is not None:
             return change
-        sums = _less(self._settled(row, int(self._log.count[row])), keys, values)
-        try:
-            return Change("normal equations", _solved(sums, self.lam0), sums, len(stay))
-        except NotConverged:  # the rounding of the subtraction exceeds lam0
+        if len(stay) <= len(keys):  # then summing what stays costs less than subtracting, and leaves no rounding behind
             sums = self._fresh_sums(row, stay)
             return Change("refit", _solved(sums, self.lam0), sums, len(stay))
+        sums = _less(self._settled(row, int(self._log.count[row])), keys, values)
+        return Change("normal equations", _solved(sums, self.lam0), sums, len(stay))
 
     def _downdated(self, row: int, stay: Rows, key: Tensor, value: Tensor) -> Change | None:
         """One token less in O(d_k^2 + d_k d_v); None where its leverage is too near 1."""
@@ -320,4 +323,4 @@ def _less(sums: dict[str, Tensor], keys: Tensor, values: Tensor) -> dict[str, Te
 def _solved(sums: dict[str, Tensor], lam0: float) -> Tensor:
     """[A; S] of one memory from its float64 sums."""
     A, S = exact.solve(sums["G"][None], sums["M"][None], lam0)
-    return torch.cat([A[0], S[0]])
+    return exact.checked(torch.cat([A[0], S[0]]))

@@ -134,4 +134,4 @@ def test_the_factor_and_the_solution_agree_with_lapack_and_a_matrix_that_is_not_
     assert torch.allclose(A, torch.linalg.inv(H), rtol=1e-12, atol=1e-13)
     assert torch.allclose(S, M @ torch.linalg.inv(H), rtol=1e-12, atol=1e-13)
     with pytest.raises(NotConverged):
-        ledger.solve(-G, M, 0.1)
+        ledger.checked(ledger.solve(-G, M, 0.1)[0])

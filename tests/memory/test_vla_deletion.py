@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from memory.contract import MemoryRefused
+from memory.contract import MemoryRefused, NotConverged
 from memory.streamed.batch import unit
 from memory.vla import VLABatch, VLAMemory
 from memory.vla.recurrence import alignment
@@ -59,14 +59,27 @@ def test_one_ridge_token_leaves_by_downdate_close_to_a_fresh_fit(lam0, allowed):
     assert memory.retained_error() < allowed * float(fresh.S.norm())
 
 
-@pytest.mark.parametrize(("lam0", "allowed"), [(0.1, 2e-12), (1e-3, 2e-11), (1e-6, 1e-8)])
-def test_most_ridge_tokens_leave_through_the_sums(lam0, allowed):
+@pytest.mark.parametrize(("removed", "path"), [(500, "normal equations"), (1_150, "refit")])
+@pytest.mark.parametrize(("lam0", "allowed"), [(0.1, 1e-13), (1e-3, 1e-12), (1e-6, 1e-9)])
+def test_many_ridge_tokens_leave_through_the_sums(lam0, allowed, removed, path):
     keys, values = drawn(1_200)
     memory = built(keys, values, lam0=lam0)
-    gone = np.random.default_rng(0).permutation(1_200)[:1_150]
+    gone = np.random.default_rng(0).permutation(1_200)[:removed]
     outcome = memory.delete(gone.tolist())
-    assert (outcome.path, outcome.exactness) == ("normal equations", "tolerance")
+    assert (outcome.path, outcome.exactness) == (path, "tolerance")
     assert relative(memory, built(keys, values, np.delete(np.arange(1_200), gone), lam0=lam0)) < allowed
+
+
+def test_sums_that_are_singular_at_this_lam0_are_not_solved_and_change_nothing():
+    """Identical keys: lam0 is far below the rounding of their sum, in the refresh as in the deletion."""
+    memory = VLAMemory(6, 1, lam0=1e-17)
+    keys = torch.ones(1_100, 6, dtype=torch.float64) * torch.linspace(1.0, 2.0, 6, dtype=torch.float64)
+    memory.admit_many(keys, torch.ones(1_100, 1, dtype=torch.float64))
+    assert float(memory.read(unit(keys[0]))) == pytest.approx(1.0, abs=1e-6)
+    before = memory.digest()
+    with pytest.raises(NotConverged):
+        memory.delete([0, 1])
+    assert memory.digest() == before
 
 
 def test_a_token_of_leverage_one_is_not_downdated():
