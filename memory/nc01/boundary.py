@@ -143,7 +143,7 @@ def _enlarge(held: _Matrix, offers: _Offers, register: tuple[Tensor, Tensor] | N
     fresh, below = fresh / tau, inside @ pinned
     along = (now - below) / tau
     if register is None:
-        complement = torch.baddbmm(held.complement, fresh.mT, along, alpha=-1)
+        complement = torch.addcmul(held.complement, fresh.mT, along, value=-1)
     else:
         complement = _released(held, torch.cat((basis, fresh.mT), 2), torch.cat((pinned, along), 1))
     basis = torch.where(offers.chosen[:, None, :], fresh.mT, basis)
@@ -217,6 +217,6 @@ def _publish(state: State, at: Tensor, new: _Matrix, register: tuple[Tensor, Ten
     where = at[done]
     for name, array in arrays.items():
         if len(where) == len(state.active):
-            setattr(state, name, array)
+            setattr(state, name, array.contiguous())
         else:
             getattr(state, name)[where] = _some(array, done.nonzero()[:, 0])

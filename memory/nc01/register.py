@@ -99,7 +99,7 @@ def factor(addresses: Tensor, pins: Tensor, active: Tensor) -> tuple[Tensor, Ten
         lower = torch.linalg.cholesky(padded(basis @ basis.mT, active))
         basis = torch.linalg.solve_triangular(lower, basis, upper=False)
         pinned = torch.linalg.solve_triangular(lower, pinned, upper=False)
-    return basis.mT, pinned
+    return basis.mT.contiguous(), pinned
 
 
 def smallest_eigenvalue(addresses: Tensor, active: Tensor) -> Tensor:
