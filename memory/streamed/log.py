@@ -57,10 +57,12 @@ class TokenLog:
         if not len(rows) or not length:
             return
         self._reserve(int(self.count[rows].max()) + length)
-        places = self.count[rows, None] + np.arange(length)
-        at = (torch.as_tensor(rows[:, None]), torch.as_tensor(places))
+        start = int(self.count[rows[0]])
+        at: tuple[Any, Any] = (slice(None), slice(start, start + length))
+        if len(rows) < len(self.count) or (self.count != start).any():  # a slice is much faster where all go together
+            at = (rows[:, None], self.count[rows, None] + np.arange(length))
         self.keys[at], self.values[at] = keys, values
-        self.ids[rows[:, None], places] = ids
+        self.ids[at] = ids
         self.count[rows] += length
         self._last[rows] = np.maximum(self._last[rows], ids.max(1))
 
