@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,14 +18,13 @@ from cohort_sql.checks import open_views
 from cohort_sql.engine import CHANNELS, EVENT_CHANNELS, Engine
 from cohort_sql.errors import CohortError
 from cohort_sql.ingest import ingest
-from cohort_sql.presets import Readings, select_causal, select_paper
+from cohort_sql.presets import Readings
+from cohort_sql.selected import Preset, select
 from cohort_sql.source import Source
 
 __all__ = ["CHANNELS", "EVENT_CHANNELS", "CohortError", "CohortResult", "build_cohort"]
 
-Preset = Literal["paper", "causal"]
 Progress = Callable[[str, float], None]
-SELECT = {"paper": select_paper, "causal": select_causal}
 LONG_GRID_HOURS = 5_000
 BLOCK_ROWS = 131_072
 
@@ -72,8 +71,8 @@ def build_cohort(
     statistics.json: the same bytes for the same source, settings and library versions, whatever the threads, the zone
     of the host and the order of rows (but `paper` draws stays in file order, as published). `stays` is how many stays
     are drawn (None: all), `seed` drives the draw and the split, all stays of a patient share one of `buckets`.
-    Earlier output in `out` is replaced; `scratch` keeps the ingested readings for the next build. Raises SourceError
-    and CohortError, each one line without a data value. Publishing `out` by a rename is the caller's part.
+    Earlier output in `out` is replaced; `scratch` keeps ingested and selected readings for the next build. Raises
+    SourceError and CohortError, each one line without a data value. Publishing `out` by a rename is the caller's part.
     """
     tell = progress or (lambda step, share: None)
     with Engine(scratch, threads, memory_limit) as engine:
@@ -81,7 +80,7 @@ def build_cohort(
         ingested = ingest(engine, source, scratch, lambda share: tell("reading chartevents", share))
         engine.parquet("charted", ingested.path)
         tell("selecting readings", 0.0)
-        readings = SELECT[preset](engine, source, stays, seed)
+        readings = select(engine, source, ingested, scratch, preset, stays, seed)
         engine.table("cohort", buckets=buckets, seed=str(seed), train_only=preset == "causal")
         _refuse_empty(engine, preset)
         tell("filling hours", 0.0)

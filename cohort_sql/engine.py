@@ -126,6 +126,16 @@ class Engine:
             files = f"{literal_path(path)}/*/*.parquet"
             self.connection.read_parquet(files, hive_partitioning=True).create_view(name, replace=True)
 
+    def keep(self, name: str, path: Path) -> None:
+        """Write the table `name` as a Parquet file that `restore` reads."""
+        with self.guarded(None):
+            self.connection.execute(f"copy {name} to $path (format parquet)", {"path": str(path)})
+
+    def restore(self, name: str, path: Path) -> None:
+        """Create the table `name` from a Parquet file that `keep` wrote."""
+        with self.guarded(path):
+            self.connection.read_parquet(literal_path(path)).create(name)
+
     def positions(self, name: str, places: Sequence[int]) -> None:
         """Create the table `name` with one row per place in a file."""
         chosen = pa.table({"position": pa.array(places, pa.int64())})
@@ -219,6 +229,12 @@ class Engine:
 def sql_text(name: str) -> str:
     """Return the text of sql/`name`.sql."""
     return (_PACKAGE / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def package_text() -> str:
+    """Return every query and CSV of the package as one text, which changes with any of them."""
+    paths = sorted([*_PACKAGE.glob("*.csv"), *_PACKAGE.glob("sql/**/*.sql")])
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
 def dictionary_path(name: str) -> Path:

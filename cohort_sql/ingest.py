@@ -24,9 +24,10 @@ _ROOM = 1.0
 
 @dataclass(frozen=True)
 class Ingested:
-    """The ingested file and how many rows the source file had, vital or not."""
+    """The ingested file, what it depends on, and how many rows the source file had, vital or not."""
 
     path: Path
+    key: str
     source_rows: int
 
 
@@ -37,12 +38,13 @@ def ingest(engine: Engine, source: Source, scratch: Path, progress: Callable[[fl
     rows that cannot be read (only those that chart a vital are looked at) and CohortError for a full disk.
     The file holds readings of patients and stays in `scratch` until that is removed.
     """
-    folder = scratch / "ingested" / _key(source.chartevents)
+    key = _key(source.chartevents)
+    folder = scratch / "ingested" / key
     kept = folder / "readings"
     if not kept.is_dir():
         _check_room(source.chartevents, scratch)
         _make(engine, source, folder, progress)
-    return Ingested(kept, int(json.loads((folder / "source.json").read_text(encoding="utf-8"))["rows"]))
+    return Ingested(kept, key, int(json.loads((folder / "source.json").read_text(encoding="utf-8"))["rows"]))
 
 
 def _make(engine: Engine, source: Source, folder: Path, progress: Callable[[float], None] | None) -> None:

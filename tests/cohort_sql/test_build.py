@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from tiny_source import BASE, HR, INTIME, build, built_from, person, stay, write, write_source
+from tiny_source import BASE, HR, INTIME, as_csv, build, built_from, person, stay, write, write_source
 
 from cohort_sql import presets
 from cohort_sql.build import BLOCK_ROWS, build_cohort, plan_blocks
@@ -249,7 +249,22 @@ def test_threads_and_a_second_build_change_no_byte(tmp_path, demo, preset):
     root = recording("mimic_demo_iv")
     one = build(root, tmp_path / "one", preset=preset, stays=1500, threads=1)
     again = build(root, tmp_path / "one", preset=preset, stays=1500, threads=3)
-    assert digests(one.out) == digests(again.out) == digests(demo[preset].out)
+    apart = build(root, tmp_path / "apart" / "out", preset=preset, stays=1500, threads=3)
+    assert digests(one.out) == digests(again.out) == digests(apart.out) == digests(demo[preset].out)
+    assert one.result == again.result == apart.result
+
+
+def test_selected_readings_are_used_again_only_for_the_same_files_and_draw(tmp_path):
+    tables, rows = many_patients(30)
+    root = write_source(tmp_path / "source", rows, **tables)
+    kept = tmp_path / "scratch/selected"
+    everyone = build(root, tmp_path / "out", seed=0)
+    build(root, tmp_path / "out", seed=1, buckets=5)
+    assert len(list(kept.iterdir())) == 1
+    assert build(root, tmp_path / "out", stays=21, seed=1).result.stays == 21
+    assert len(list(kept.iterdir())) == 2
+    write(root / "icu/icustays.csv.gz", as_csv(tables["stays"][:-2]))
+    assert build(root, tmp_path / "out", seed=0).result.stays == everyone.result.stays - 2
 
 
 def test_the_order_of_rows_changes_no_byte(tmp_path, demo):

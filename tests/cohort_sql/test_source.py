@@ -13,6 +13,7 @@ from tiny_source import BASE, HR, INTIME, as_csv, build, built_from, person, rea
 
 from cohort_sql import checks
 from cohort_sql.build import CohortError
+from cohort_sql.engine import Engine
 from cohort_sql.source import SourceError, find_source, preflight
 
 CHART = "icu/chartevents.csv.gz"
@@ -331,3 +332,28 @@ def test_a_channel_never_measured_is_refused_by_name(tmp_path):
     )
     with pytest.raises(CohortError, match="icu/chartevents: spo2, temp never measured in the stays"):
         build(root, tmp_path / "out")
+
+
+# --- fields ---------------------------------------------------------------------------------------
+
+FIELDS = {
+    "as_id": {
+        **{"1": 1, "007": 7, "+1": 1, "-5": -5, "-0": 0, " 7 ": 7, "1.0": 1, "9223372036854775807": 2**63 - 1},
+        **dict.fromkeys(["1.5", "1e3", "1_000", "0x10", "true", "", "9223372036854775808"]),
+    },
+    "as_time": {
+        "2150-01-31 13:00:00": "2150-01-31 13:00:00",
+        "2150-01-31T13:00": "2150-01-31 13:00:00",
+        " 2150-01-31 13:00:00.5": "2150-01-31 13:00:00.5",
+        **dict.fromkeys(["2150-02-30 13:00:00", "10000-01-01 00:00:00", "12150-01-31 13:00", "infinity", "2150-01-31"]),
+        **dict.fromkeys(["2150-1-1 01:00:00", "2150-01-31 13:00:00+01", "0044-03-15 (BC) 00:00:00", "epoch", ""]),
+    },
+}
+
+
+@pytest.mark.parametrize("macro", FIELDS)
+def test_a_field_is_read_in_every_allowed_form_and_in_no_other(tmp_path, macro):
+    with Engine(tmp_path) as engine:
+        for field, expected in FIELDS[macro].items():
+            read = engine.rows(f"select cast({macro}($field) as varchar) as read", field=field)[0]["read"]
+            assert read == (None if expected is None else str(expected)), field
