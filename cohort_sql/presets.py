@@ -50,11 +50,11 @@ def select_causal(engine: Engine, source: Source, stays: int | None, seed: int) 
     causal_stays(engine, source, stays, seed)
     engine.table_view("causal/judged")
     for number, (first, last) in enumerate(passes(engine.count("charted"))):
-        for name in ("reading", "copied", "inverted", "signal_hour"):
+        for name in ("usable", "reading", "copied", "inverted", "signal_hour"):
             engine.table(f"causal/{name}", first_part=first, last_part=last)
         for name in ("measured_hour", "reading_fate"):
             engine.table(f"causal/{name}", append=number > 0)
-    for name in ("outcome", "reading_outcome", "repaired"):
+    for name in ("verdict", "outcome", "reading_outcome", "repaired"):
         engine.table(f"causal/{name}")
     return Readings(_readings_by(engine, "reason", "reading_outcome"), _readings_by(engine, "repair", "repaired"))
 

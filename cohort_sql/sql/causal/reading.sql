@@ -1,4 +1,4 @@
--- one row per stay, signal and time of a usable reading in a range of parts: how many rows chart it, lowest and highest
+-- one row per stay, signal and time of a usable reading in a pass: how many rows chart it, lowest and highest
 -- the value at a time is the midpoint of its distinct values, so it depends neither on their order nor on copies
 select
     stay_id,
@@ -8,6 +8,5 @@ select
     count(*) as readings,
     min(value) as low,
     max(value) as high
-from judged
-where reason is null and part between $first_part and $last_part
+from usable
 group by stay_id, signal, charttime

@@ -3,10 +3,9 @@
 with counted as (
     select
         reason,
-        count(*) as readings
-    from judged
+        readings
+    from verdict
     where reason is not null
-    group by reason
     union all
     select
         fate as reason,

@@ -3,8 +3,7 @@ with checked as (
     select
         reading.stay_id,
         reading.hour,
-        item.channel,
-        item.precedence,
+        reading.signal,
         inverted.stay_id is not null as inverted,
         reading.readings,
         coalesce(copied.copies, 0) as copies,
@@ -22,16 +21,24 @@ with checked as (
             and reading.charttime = inverted.charttime
             and item.precedence = inverted.precedence
             and item.channel in ('sbp', 'dbp')
+),
+
+hourly as (
+    select
+        stay_id,
+        hour,
+        signal,
+        inverted,
+        cast(sum(readings - copies) as bigint) as readings,
+        cast(sum(copies) as bigint) as copies,
+        avg(value) as value
+    from checked
+    group by stay_id, hour, signal, inverted
 )
 
 select
-    stay_id,
-    hour,
-    channel,
-    precedence,
-    inverted,
-    cast(sum(readings - copies) as bigint) as readings,
-    cast(sum(copies) as bigint) as copies,
-    avg(value) as value
-from checked
-group by stay_id, hour, channel, precedence, inverted
+    hourly.*,
+    item.channel,
+    item.precedence
+from hourly
+inner join vital_item as item on hourly.signal = item.itemid
