@@ -134,10 +134,8 @@ class NC01Bank:
         asked = self._queries(queries, length)
         if path not in get_args(Path):
             raise NC01Refused(f"path is {path!r}: choose one of {', '.join(get_args(Path))}")
-        if policy is not None and policy.clock != self.clock:
-            raise NC01Refused(
-                f"the policy has seen {policy.clock} tokens, the banks {self.clock}: use the policy of the last run"
-            )
+        if policy is not None:
+            policy.check(self.banks, self.clock, self.clock + length)
         write = self._segment if path == "segment" else self._loop
         decisions: list[Decision] = []
         reads: list[Tensor] = []

@@ -118,6 +118,6 @@ def _listed(
     keys, values = (torch.zeros((banks, width), dtype=EXACT, device=device) for width in widths)
     for bank, given in enumerate(offered):
         if given:
-            keys[bank] = torch.as_tensor(r[bank], dtype=EXACT, device=device).reshape(-1).expand(widths[0])
-            values[bank] = torch.as_tensor(v[bank], dtype=EXACT, device=device).reshape(-1).expand(widths[1])
+            keys[bank] = array("r", torch.as_tensor(r[bank], dtype=EXACT), widths[:1], EXACT, device)
+            values[bank] = array("v", torch.as_tensor(v[bank], dtype=EXACT), widths[1:], EXACT, device)
     return keys, values, torch.tensor(offered, device=device)

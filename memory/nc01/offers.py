@@ -60,6 +60,13 @@ class OfferPolicy(ABC):
     def scores(self, window: Window, read: Read) -> Tensor:
         """Scores (B, w) of the window's tokens; -inf is never offered. `read` is the bank's read as it now stands."""
 
+    def check(self, banks: int, start: int, stop: int) -> None:
+        """Raise NC01Refused unless the policy can serve these banks from clock start to stop; asked before a run."""
+        if self.clock != start:
+            raise NC01Refused(
+                f"the policy has seen {self.clock} tokens, the banks {start}: use the policy of the last run"
+            )
+
     def fresh(self) -> Self:
         """The same policy before its first token."""
         again = copy.copy(self)
@@ -122,14 +129,18 @@ class EventOffers(OfferPolicy):
                 f"events have shape {tuple(self.events.shape)} and type {self.events.dtype}, expected (B, n) bool"
             )
 
+    def check(self, banks: int, start: int, stop: int) -> None:
+        """One mark per token is needed too."""
+        super().check(banks, start, stop)
+        if len(self.events) != banks or self.events.shape[1] < stop:
+            raise NC01Refused(
+                f"events are {tuple(self.events.shape)} for {banks} banks of {stop} tokens: give one mark per token"
+            )
+
     def scores(self, window: Window, read: Read) -> Tensor:
         """The place in the window where there is an event."""
         length = window.present.shape[1]
         marks = self.events[:, window.start : window.start + length].to(window.present.device)
-        if marks.shape != window.present.shape:
-            raise NC01Refused(
-                f"events cover {self.events.shape[1]} tokens, the stream is longer: give one mark per token"
-            )
         places = torch.arange(length, device=marks.device, dtype=torch.float64)
         return torch.where(marks, places, -torch.inf)
 
@@ -143,6 +154,12 @@ class RandomOffers(OfferPolicy):
     def __init__(self, seed: int, streams: Sequence[int] | None = None) -> None:
         super().__init__()
         self.seed, self.streams = seed, None if streams is None else tuple(streams)
+
+    def check(self, banks: int, start: int, stop: int) -> None:
+        """One stream per bank is needed too."""
+        super().check(banks, start, stop)
+        if self.streams is not None and len(self.streams) != banks:
+            raise NC01Refused(f"{len(self.streams)} streams for {banks} banks: name one per bank")
 
     def scores(self, window: Window, read: Read) -> Tensor:
         """The priorities of these places."""

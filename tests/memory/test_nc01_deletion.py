@@ -154,6 +154,15 @@ def test_a_stream_that_does_not_reproduce_the_banks_is_refused(wrong):
         delete_by_replay(bank, tokens, [[3], []], policy, path="sequential" if wrong == "path" else "segment")
 
 
+@pytest.mark.parametrize("policy", [EventOffers(EVENTS[:, :-1]), EventOffers(EVENTS[:1]), RandomOffers(0, [1])])
+def test_a_policy_made_for_other_banks_is_refused_before_the_first_token(policy):
+    bank = fresh_bank()
+    before = bank.digest()
+    with pytest.raises(NC01Refused):
+        bank.run(*a_stream(), policy)
+    assert bank.digest() == before
+
+
 def test_a_policy_that_has_not_seen_what_the_banks_have_is_refused():
     bank, _ = written(ResidualOffers)
     before = bank.digest()

@@ -62,7 +62,6 @@ def test_a_stream_with_boundaries_and_expiries_follows_the_physical_matrix():
         for i in range(t, t + 16):
             slow.step(*(part[0, i].numpy() for part in (k, v, alpha, beta)))
         bank.segment(*(part[:, t : t + 16] for part in (k, v, alpha, beta)))
-        bank.clock = slow.clock
         slow.boundary(k[0, t].numpy() if t % 5 else k[0, t + 1].numpy(), 0.5 * v[0, t].numpy() / 20)
         index = t if t % 5 else t + 1
         assert bank.boundary(k[:, index], 0.5 * v[:, t] / 20) == [None]
