@@ -186,19 +186,19 @@ def test_segments_with_their_boundaries_outrun_the_loop_fivefold_at_32_banks(mon
         return codes
 
     monkeypatch.setattr(NC01Bank, "_boundary", timed)
-    slow = NC01Bank.from_state(bank.to_state())
-    start = time.process_time()
-    for t in range(64 * 8, 64 * 9):
-        slow.step(*(part[:, t] for part in tokens))
-    loop = time.process_time() - start
-    segments = []
+    slow, loops, segments = NC01Bank.from_state(bank.to_state()), [], []
+    for _ in range(3):
+        start = time.process_time()
+        for t in range(64 * 8, 64 * 9):
+            slow.step(*(part[:, t] for part in tokens))
+        loops.append(time.process_time() - start)
     for t in range(64 * 8, 64 * 16, 64):
         start = time.process_time()
         bank.run(*(part[:, t : t + 64] for part in tokens), policy)
         segments.append(time.process_time() - start)
-    assert loop / np.median(segments) >= 5.0
-    # about 0.32 on an idle core; the margin is for machines that are busy otherwise
-    assert np.median(spent) / np.median(segments) < 0.5
+    # the least of several times: other work on the machine only adds to each
+    assert min(loops) / min(segments) >= 5.0
+    assert min(spent) / min(segments) < 0.5
 
 
 def test_the_bytes_of_a_bank_are_stated():
