@@ -36,6 +36,7 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet '$(TORCH)'
 
 $(RUNTIME): pyproject.toml $(COMPILED) | $(BIN)/python
+	@echo "Installing into $(VENV): a few minutes the first time" >&2
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 

@@ -42,7 +42,7 @@ def find_source(path: Path | str) -> Source:
     """
     path = Path(path)
     if not path.is_dir():
-        raise SourceError(f"{path.name or path}: is not a directory; name the directory that holds icu/ and hosp/")
+        raise SourceError(f"{path}: is not a directory; name the directory that holds icu/ and hosp/")
     icu = _icu_folder(path.resolve())
     # core/ held the patients before release 2.0.
     hospital = (icu.parent / "hosp", icu.parent / "core", icu)

@@ -93,6 +93,9 @@ def _disk(data_root: Path) -> Iterator[Finding]:
     yield Finding(
         "data root", "ready" if writable else "missing", f"{data_root}" if writable else f"{place} is not writable"
     )
+    if place.stat().st_mode & 0o077:
+        text = f"{place} can be read by others; runs are made for their owner alone, what stands beside them is not"
+        yield Finding("data root", "note", text)
     yield Finding(
         "disk", "ready" if free >= 1 else "missing", f"{free:.1f} GiB free" + ("" if free >= 1 else "; make room")
     )
@@ -108,7 +111,7 @@ def _orchestrator(data_root: Path) -> Iterator[Finding]:
 
 def _state_directory(settings: Settings) -> Iterator[Finding]:
     if settings.state is None:
-        yield Finding("state directory", "note", "ICU_MEMORY_STATE is not set; needed for deletion requests only")
+        yield Finding("state directory", "note", "ICU_MEMORY_STATE is not set; no command needs it yet")
     elif settings.state.is_dir() and os.access(settings.state, os.W_OK):
         private = settings.state.stat().st_mode & 0o077 == 0
         yield Finding(

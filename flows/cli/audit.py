@@ -26,7 +26,7 @@ def audit(
 ) -> None:
     """Delete keys from memories and compare what is left with proved solutions; exit 1 when a trial fails.
 
-    Without SOURCE the hourly-vitals regimes use invented stays.
+    Where no SOURCE is named in either way, the hourly-vitals regimes use invented stays.
     """
     from flows.settings import load_settings
     from flows.steps.audit import audit as run

@@ -83,6 +83,7 @@ def opened_run(layout: RunLayout, source: Source, settings: Settings) -> Iterato
     another source, a run in use, a source that a small dry build refuses.
     """
     _refuse_foreign_directory(layout)
+    _refuse_inside_source(layout, source)
     facts = source_facts(source)
     wanted = Manifest(settings.model_dump(mode="json"), facts, package_versions())
     with _made_or_removed(layout), run_lock(layout):
@@ -99,6 +100,14 @@ def opened_run(layout: RunLayout, source: Source, settings: Settings) -> Iterato
             queries = found.queries if found is not None else {}
             write_manifest(layout, replace(wanted, queries=queries, steps=sound))
         yield pending
+
+
+def _refuse_inside_source(layout: RunLayout, source: Source) -> None:
+    """A run in the source's own directory would change what is to be left as it is."""
+    if layout.root.absolute().resolve().is_relative_to(source.root.resolve()):
+        raise FlowError(
+            f"run {layout.root}: lies inside the source directory, which is only read; choose another --out"
+        )
 
 
 def _sound_steps(layout: RunLayout, found: Manifest, settings: Settings) -> dict[str, Mapping[str, Any]]:
@@ -145,7 +154,8 @@ def _made_or_removed(layout: RunLayout) -> Iterator[None]:
     """Make the run directory; when the block refuses before a manifest exists, remove what was made."""
     missing = [path for path in (layout.root, *layout.root.parents) if not path.exists()]
     try:
-        layout.root.mkdir(parents=True, exist_ok=True)
+        layout.root.parent.mkdir(parents=True, exist_ok=True)
+        layout.root.mkdir(mode=0o700, exist_ok=True)  # records of patients: for its owner alone
     except OSError as failure:
         raise FlowError(f"--out {layout.root}: cannot be made ({failure.strerror}); choose another --out") from None
     try:

@@ -10,7 +10,7 @@ from enum import Enum
 
 from reports.html.model import Hidden, OptionalCount, Value
 
-HIDDEN_NOTE = "hidden: a count of 1 to 10, or a number from which one could be worked out"
+HIDDEN_NOTE = "hidden: a count of 1 to 10, or a number from which one would follow exactly"
 _LONG_NUMBER = re.compile(r"\d{7,}")
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PATH = re.compile(r"(?<![\w.:/])(?:~|file:/|[A-Za-z]:)?[/\\]{1,2}[^\s,;\"'<>]+")

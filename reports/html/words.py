@@ -138,7 +138,7 @@ GLOSSARY = (
     ),
     (
         "Hidden",
-        "A count of 1 to 10, or a number from which such a count could be worked out. Hidden numbers "
+        "A count of 1 to 10, or a number from which such a count would follow exactly. Hidden numbers "
         "are in no part of this file.",
     ),
     ("Not defined", "The number does not exist for this data; the reason stands below the table."),
