@@ -16,11 +16,11 @@ def test_admission_is_at_least_twenty_times_a_refit_every_hour(n: int) -> None:
 
 
 def test_active_deletion_is_at_least_a_hundred_times_an_interior_point_refit() -> None:
-    rows = {row["kind"]: row for row in deletion(120, seed=0)}
+    rows = {row["kind"]: row for row in deletion(256, seed=0)}
     assert set(rows) == {"margin", "bound", "reserve"}
     assert min(rows[kind]["clarabel_ratio"] for kind in ("margin", "bound")) >= 100
     assert rows["reserve"]["seconds"] < rows["margin"]["seconds"]
-    assert rows["margin"]["published_seconds"] == 0.30e-3
+    assert rows["margin"]["published_seconds"] == 0.92e-3
 
 
 @pytest.mark.parametrize("stuck", [False, True])
