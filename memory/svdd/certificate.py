@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,29 +81,53 @@ def exact_gradient(state: LocationState, queries: Array) -> Array:
 
 
 def certify(state: LocationState) -> Certificate:
-    """The certificate of a solved state, recomputed from keys and coefficients [MATH 1.2]."""
+    """The certificate of a solved state, recomputed from keys and coefficients [MATH 1.2].
+
+    Coefficients outside their box have no bound of their own: feasible ones near them are certified and the way to those
+    is added.
+    """
+    given, state = state, _feasible(state)
+    moved = float(np.abs(given.mass - state.mass).sum())
     g = exact_gradient(state, state.keys)
     scale = float(max(-shifted_kernel(state.keys, state.keys[:1], state.sigma).min(), np.ptp(g), 0.0))
     noise = (state.keys.shape[1] + 8) * _EXTENDED_ROUNDING * scale
     wrong = _wrong_part(state, g)
-    kkt = float(np.abs(wrong).max()) + noise
+    kkt = max(float(np.abs(wrong).max()), _outside(given)) + noise
     gap = _duality_gap(state, g)
     distance, kind = math.sqrt((gap + 2.0 * noise) / 2.0), "A"
     linear = _linear_distance(state, g, wrong, noise, scale)
     if linear is not None and linear < distance:
         distance, kind = linear, "B"
     rounding = _evaluation_rounding(state, scale)
-    mass_error = abs(float(math.fsum(state.mass)) - 1.0)
+    mass_error = abs(float(math.fsum(given.mass)) - 1.0)
     return Certificate(
         kkt_residual=kkt,
         duality_gap=gap,
-        score_bound=4.0 * distance + kkt + 2.0 * mass_error + rounding,
+        score_bound=4.0 * distance + kkt + 2.0 * (mass_error + moved) + rounding,
         bound_kind="B" if kind == "B" else "A",
         mass_error=mass_error,
         rho_interval=_rho_interval(state, g),
         score_range=_score_range(g, scale),
         rounding=rounding,
     )
+
+
+def _outside(state: LocationState) -> float:
+    """How far the worst coefficient is outside its box."""
+    return float(np.maximum(np.maximum(-state.mass, state.mass - state.cap), 0.0).max())
+
+
+def _feasible(state: LocationState) -> LocationState:
+    """The state itself if every coefficient is in its box; else clipped, with the mass made 1 in order of room."""
+    if _outside(state) == 0.0:
+        return state
+    mass = np.clip(state.mass, 0.0, state.cap)
+    lacking = 1.0 - float(math.fsum(mass))
+    room = state.cap - mass if lacking > 0.0 else mass
+    order = np.argsort(-room, kind="stable")
+    before = np.concatenate([[0.0], np.cumsum(room[order])[:-1]])
+    mass[order] += math.copysign(1.0, lacking) * np.clip(abs(lacking) - before, 0.0, room[order])
+    return replace(state, mass=mass)
 
 
 def _evaluation_rounding(state: LocationState, scale: float) -> float:
@@ -119,11 +143,9 @@ def _score_range(g: Array, scale: float) -> float:
 
 
 def _wrong_part(state: LocationState, g: Array) -> Array:
-    """The part of g that violates its condition; a coefficient outside its box counts with the distance it is out."""
+    """The part of g that violates its condition."""
     inside = (state.mass > 0.0) & (state.mass < state.cap)
-    wrong = np.where(inside, g, np.where(state.mass <= 0.0, np.minimum(g, 0.0), np.maximum(g, 0.0)))
-    outside = np.maximum(np.maximum(-state.mass, state.mass - state.cap), 0.0)
-    return np.where(outside > 0.0, np.maximum(np.abs(wrong), outside), wrong)
+    return np.where(inside, g, np.where(state.mass <= 0.0, np.minimum(g, 0.0), np.maximum(g, 0.0)))
 
 
 def _duality_gap(state: LocationState, g: Array) -> float:

@@ -15,6 +15,8 @@ _LARGEST = 1e150  # squared distances stay finite
 
 def positive(name: str, number: float) -> float:
     """A number above 0 whose square is a normal float64, as a float."""
+    if not isinstance(number, int | float | np.integer | np.floating) or abs(number) >= _LARGEST:
+        raise MemoryRefused(f"{name} is no number between 0 and {_LARGEST:g}")
     if not (math.isfinite(number) and 1.0 / _LARGEST < number < _LARGEST):
         raise MemoryRefused(f"{name} is {number!r}: it must lie above 0, between {1.0 / _LARGEST:g} and {_LARGEST:g}")
     return float(number)

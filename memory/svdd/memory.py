@@ -131,6 +131,9 @@ class SVDDMemory:
     def __len__(self) -> int:
         return len(self._known)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a support-vector memory is copied and stored through to_state and from_state")
+
     def __contains__(self, token: object) -> bool:
         return token in self._known
 
@@ -142,6 +145,7 @@ class SVDDMemory:
         Raises MemoryRefused where n * C < 1, a key is not finite or an id comes twice. The result is that of
         admitting the rows one by one.
         """
+        self._refuse_while_asking("a fit")
         fresh = SVDDMemory(self._C, self._sigma, cold=self._cold)
         array = fresh._checked_keys(keys)
         if not carries(len(array), self._C):
@@ -346,11 +350,11 @@ class SVDDMemory:
     def _fetch_cold(self, tokens: list[int]) -> tuple[Array, Array | None]:
         """Keys and values of cold tokens from the caller's store, checked."""
         assert self._cold is not None  # noqa: S101  (only bound with a store)
-        self._asking = True
+        already, self._asking = self._asking, True
         try:
             keys, values = self._cold(tokens)
         finally:
-            self._asking = False
+            self._asking = already
         array = self._checked_keys(keys)
         if len(array) != len(tokens):
             raise MemoryRefused(
@@ -358,12 +362,15 @@ class SVDDMemory:
             )
         return array, self._values.checked(values, len(tokens))
 
-    def _change(self, what: str, operation: Callable[[], int]) -> int:
-        """Run an operation of the core that may ask the cold store; where the store fails, nothing has changed."""
+    def _refuse_while_asking(self, what: str) -> None:
         if self._asking:
             raise MemoryRefused(
                 f"{what} inside the cold store's own answer: the store may not change the memory that asks"
             )
+
+    def _change(self, what: str, operation: Callable[[], int]) -> int:
+        """Run an operation of the core that may ask the cold store; where the store fails, nothing has changed."""
+        self._refuse_while_asking(what)
         before = self.to_state() if self._cold is not None and self._core is not None else None
         status = operation()
         if status == lib.SVDD_FETCH_FAILED and before is not None:

@@ -94,7 +94,12 @@ def _cold_state(memory: SVDDMemory) -> dict[str, Any]:
 
 def from_state(state: dict[str, Any], verify: bool, cold: ColdStore | None) -> SVDDMemory:
     """See SVDDMemory.from_state."""
-    _check_form(state, cold)
+    try:
+        _check_form(state, cold)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, MemoryRefused):
+            raise
+        raise MemoryRefused("a field of this SVDD state has another type: load a state that to_state wrote") from None
     memory = SVDDMemory(float(state["C"]), float(state["sigma"]), cold=cold)
     if int(state["width"]) == 0:
         return memory
@@ -179,7 +184,8 @@ def _check_numbers(state: dict[str, Any]) -> None:
     """Types and ranges of what a state holds, so that nothing below meets a surprise."""
     cold = state["cold"]
     whole = all(np.asarray(part).dtype.kind == "i" for part in (state["ids"], state["location"], cold["ids"]))
-    counts = state["solved"] in (0, 1) and 0 <= state["width"] < 2**20 and 0 <= state["operations"] < 2**62
+    integers = all(isinstance(state[name], int) for name in ("solved", "width", "operations"))
+    counts = integers and state["solved"] in (0, 1) and 0 <= state["width"] < 2**20 and 0 <= state["operations"] < 2**62
     if not (whole and counts):
         raise MemoryRefused(
             "ids or counts of this SVDD state are no integers in range: load a state that to_state wrote"

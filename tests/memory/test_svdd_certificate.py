@@ -218,3 +218,16 @@ def test_mass_moved_between_exact_copies_is_no_error():
 def test_a_solved_state_without_mass_is_refused(alpha):
     with pytest.raises(MemoryRefused, match="no mass"):
         SVDDMemory.from_state(tampered(lambda state: state.update(alpha=np.full_like(state["alpha"], alpha))))
+
+
+@pytest.mark.parametrize("size", [1e-8, 1e-6, 1e-3, 1e-1])
+@pytest.mark.parametrize("giver", ["margin", "bound", "reserve"])
+def test_the_bound_covers_a_coefficient_outside_its_box(size, giver):
+    keys = np.random.default_rng(9).normal(size=(30, 4))
+    memory = SVDDMemory(CAP, SIGMA).fit(keys)
+    mass = memory.alpha.copy()
+    mass[getattr(memory, giver)[0]] -= size if giver == "reserve" else -CAP - size
+    mass[memory.margin[-1]] += size if giver == "reserve" else -CAP - size
+    spoilt, truth = loaded(keys, mass), solve(keys, CAP, SIGMA)
+    wrong_sum = np.abs((spoilt.score(keys) + spoilt.rho) - truth.f(keys)).max()
+    assert wrong_sum + interval_distance(spoilt.rho, truth) <= spoilt.certificate().score_bound

@@ -178,18 +178,26 @@ def test_an_admission_whose_cold_store_fails_changes_nothing():
 
 def test_a_cold_store_may_not_change_the_memory_that_asks():
     memory, store, keys = stored()
-    refused = []
+    refused, changes = [], []
 
     def meddling(ids):
-        try:
-            memory.admit(keys[399], keys[399], 399)
-        except MemoryRefused as refusal:
-            refused.append(str(refusal))
+        while changes:
+            try:
+                changes.pop()()
+            except MemoryRefused as refusal:
+                refused.append(str(refusal))
         return store(ids)
 
+    for change in (
+        lambda: memory.admit(keys[399], keys[399], 399),
+        lambda: memory.delete(memory.cold_ids[:1]),
+        lambda: memory.fit(keys[:60]),
+        memory.prune,
+    ):
+        changes.append(change)
     memory._cold = meddling
     memory.delete(memory.ids.tolist()[:-4])
-    assert refused
+    assert len(refused) == 4
 
 
 @pytest.mark.parametrize("policy", ["density", "oldest"])

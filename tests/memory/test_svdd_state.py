@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from streams import CAP, SIGMA, STREAMS
@@ -99,6 +102,12 @@ def broken(**change):
         {"keys": lambda s: np.where(s["keys"] == s["keys"][0, 0], np.nan, s["keys"])},
         {"cold": lambda s: s["cold"] | {"ids": s["ids"][:1], "expiry": np.zeros(1), "keys": s["keys"][:1]}},
         {"cold": {}},
+        {"width": 3.0},
+        {"width": "3"},
+        {"values": None},
+        {"ids": 7},
+        {"solved": 2**40},
+        {"operations": 2**80},
     ],
 )
 def test_a_malformed_state_is_refused(change):
@@ -109,3 +118,10 @@ def test_a_malformed_state_is_refused(change):
 def test_something_that_is_no_state_is_refused():
     with pytest.raises(MemoryRefused):
         SVDDMemory.from_state({})
+
+
+def test_a_memory_is_copied_through_its_state_only():
+    memory = SVDDMemory(CAP, SIGMA).fit(np.random.default_rng(0).normal(size=(30, 3)))
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="to_state"):
+            duplicate(memory)
