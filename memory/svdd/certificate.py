@@ -83,7 +83,7 @@ def exact_gradient(state: LocationState, queries: Array) -> Array:
 def certify(state: LocationState) -> Certificate:
     """The certificate of a solved state, recomputed from keys and coefficients [MATH 1.2].
 
-    Coefficients outside their box have no bound of their own: feasible ones near them are certified and the way to those
+    Coefficients outside their box have no bound of their own: feasible ones near them are certified and the way there
     is added.
     """
     given, state = state, _feasible(state)
