@@ -98,7 +98,7 @@ def certify(state: LocationState) -> Certificate:
     linear = _linear_distance(state, g, wrong, noise, scale)
     if linear is not None and linear < distance:
         distance, kind = linear, "B"
-    rounding = _evaluation_rounding(state, scale)
+    rounding = _evaluation_rounding(state)
     mass_error = abs(float(math.fsum(given.mass)) - 1.0)
     return Certificate(
         kkt_residual=kkt,
@@ -130,10 +130,10 @@ def _feasible(state: LocationState) -> LocationState:
     return replace(state, mass=mass)
 
 
-def _evaluation_rounding(state: LocationState, scale: float) -> float:
-    """What evaluating the score in float64 can add: kernel entries and their sum at their scale, last places of 3."""
+def _evaluation_rounding(state: LocationState) -> float:
+    """What evaluating the score in float64 can add anywhere: kernel entries, at most 1, their sum, last places of 3."""
     terms = int(np.count_nonzero(state.mass)) + 2 * state.keys.shape[1] + 8
-    return float(2.0**-53 * (terms * scale + 12.0))
+    return float(2.0**-53 * (terms + 12.0))
 
 
 def _score_range(g: Array, scale: float) -> float:

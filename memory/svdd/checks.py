@@ -22,9 +22,26 @@ def positive(name: str, number: float) -> float:
     return float(number)
 
 
+def numbers(what: str, given: Any, ndmin: int = 0) -> Array:
+    """A fresh float64 array; what cannot be one is refused without being quoted."""
+    try:
+        if np.iscomplexobj(given):
+            raise TypeError
+        return np.array(given, dtype=np.float64, order="C", ndmin=ndmin)
+    except (TypeError, ValueError):
+        raise MemoryRefused(f"{what} are not an array of real numbers: give float64 rows of equal width") from None
+
+
+def _listed(ids: Any) -> list[Any]:
+    try:
+        return list(ids)
+    except TypeError:
+        raise MemoryRefused("ids are not a sequence of integers: list one id per token") from None
+
+
 def key_rows(keys: Any, width: int | None) -> Array:
     """A fresh (n, d) float64 copy of finite keys; -0.0 becomes 0.0, so that both are one location."""
-    array = np.array(keys, dtype=np.float64, order="C", ndmin=2)
+    array = numbers("keys", keys, ndmin=2)
     if array.ndim != 2 or array.shape[1] == 0:
         raise MemoryRefused(f"keys have shape {np.shape(keys)}, expected (n, d) with d >= 1")
     if width is not None and array.shape[1] != width:
@@ -39,8 +56,10 @@ def token_ids(ids: Iterable[Any] | None, count: int, known: set[int]) -> Ids:
     """Ids of `count` new tokens as int64; without any, the integers above the largest known one."""
     if ids is None:
         first = max(known, default=-1) + 1
+        if first + count > 2**63:
+            raise MemoryRefused("no id above the largest held is a 64-bit integer: name the new tokens yourself")
         return np.arange(first, first + count, dtype=np.int64)
-    listed = [as_id(token) for token in ids]
+    listed = [as_id(token) for token in _listed(ids)]
     if len(listed) != count:
         raise MemoryRefused(f"{len(listed)} ids for {count} keys: give one id per key")
     if len(set(listed)) != count or not known.isdisjoint(listed):
@@ -57,7 +76,7 @@ def as_id(token: Any) -> int:
 
 def leaving_ids(ids: Iterable[Any], known: set[int]) -> list[int]:
     """Ids to delete as distinct known integers."""
-    listed = [as_id(token) for token in ids]
+    listed = [as_id(token) for token in _listed(ids)]
     if len(set(listed)) != len(listed):
         raise MemoryRefused("an id is listed twice for deletion: list each once")
     unknown = sum(token not in known for token in listed)

@@ -14,6 +14,7 @@ import numpy as np
 
 from memory.contract import Array, Ids, MemoryRefused
 from memory.svdd import _core
+from memory.svdd.checks import carries
 from memory.svdd.memory import ColdStore, SVDDMemory, copied
 
 ffi, lib = _core.ffi, _core.lib
@@ -186,16 +187,19 @@ def _check_numbers(state: dict[str, Any]) -> None:
     whole = all(np.asarray(part).dtype.kind == "i" for part in (state["ids"], state["location"], cold["ids"]))
     integers = all(isinstance(state[name], int) for name in ("solved", "width", "operations"))
     counts = integers and state["solved"] in (0, 1) and 0 <= state["width"] < 2**20 and 0 <= state["operations"] < 2**62
-    if not (whole and counts):
-        raise MemoryRefused(
-            "ids or counts of this SVDD state are no integers in range: load a state that to_state wrote"
-        )
+    real = all(isinstance(state[name], float) for name in ("C", "sigma", "rho_shifted"))
+    if not (whole and counts and real):
+        raise MemoryRefused("a number of this SVDD state has another type or range: load a state that to_state wrote")
     finite = [state["alpha"], state["keys"], state["mass"], cold["keys"]]
     finite += [[state["rho_shifted"], cold["drift"], cold["drift_low"]]]
     if not all(np.isfinite(np.asarray(part, dtype=np.float64)).all() for part in finite):
         raise MemoryRefused("this SVDD state holds a number that is not finite: load a state that to_state wrote")
     if not (np.asarray(cold["expiry"], dtype=np.float64) < math.inf).all():
         raise MemoryRefused("an expiry of this SVDD state is not a number: load a state that to_state wrote")
+    if np.isinf(np.asarray(state["values"], dtype=np.float64)).any():
+        raise MemoryRefused("a value of this SVDD state is not finite: load a state that to_state wrote")
+    if not state["solved"] and carries(len(state["ids"]) + len(cold["ids"]), state["C"]):
+        raise MemoryRefused("this SVDD state collects although its tokens carry the mass: no memory reached it")
     if state["solved"] and not (np.asarray(state["alpha"]) > 0.0).any():
         raise MemoryRefused("this SVDD state is solved but holds no mass: it is not a state that a memory reached")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from memory.contract import Array, Ids, MemoryRefused
+from memory.svdd.checks import numbers
 
 
 class Values:
@@ -23,7 +24,7 @@ class Values:
         """Values as a finite (count, d_v) array of the memory's width; raises MemoryRefused otherwise."""
         if values is None:
             return None
-        array = np.asarray(values, dtype=np.float64)
+        array = numbers("values", values)
         array = array.reshape(count, -1) if array.ndim < 2 and array.size % max(count, 1) == 0 else array
         if array.ndim != 2 or len(array) != count:
             raise MemoryRefused(f"values have shape {array.shape}, expected ({count}, d_v): give one row per key")

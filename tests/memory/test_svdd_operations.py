@@ -226,3 +226,40 @@ def test_messages_hold_no_key_value_or_id():
         with pytest.raises(MemoryRefused) as refusal:
             call()
         assert not any(secret in str(refusal.value) for secret in ("424242", "987654321012", "123456789012"))
+
+
+@pytest.mark.parametrize("cap", [1.1e9, 1e20, 2.0])
+def test_a_cap_above_one_never_binds(cap):
+    keys = np.random.default_rng(0).normal(size=(20, 3))
+    memory, free = SVDDMemory(cap, 2.0).fit(keys), SVDDMemory(1.5, 2.0).fit(keys)
+    assert memory.alpha.sum() == pytest.approx(1.0)
+    agree(memory, free, keys)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda memory: memory.admit_many([["secret77"] * 2]),
+        lambda memory: memory.admit_many(np.full((1, 2), 1j)),
+        lambda memory: memory.admit_many(np.zeros((1, 2)), [["secret77"]]),
+        lambda memory: memory.admit_many(np.zeros((1, 2)), ids=5),
+        lambda memory: memory.delete(None),
+        lambda memory: memory.score([["secret77"] * 2]),
+    ],
+)
+def test_what_is_no_number_is_refused_without_being_quoted(call):
+    memory = SVDDMemory(1 / 2, 1.0).fit(np.eye(2))
+    before = memory.digest()
+    with pytest.raises(MemoryRefused) as refusal:
+        call(memory)
+    assert "secret77" not in str(refusal.value)
+    assert memory.digest() == before
+
+
+def test_the_tolerance_shrinks_when_an_outlier_leaves():
+    rng = np.random.default_rng(0)
+    cluster = 1e-4 * rng.normal(size=(40, 2))
+    memory = SVDDMemory(1 / 9.5, 1.0).fit(np.vstack([cluster, [[5.0, 5.0]]]))
+    memory.delete([40])
+    fresh = SVDDMemory(1 / 9.5, 1.0).fit(cluster)
+    assert memory._core.scale == fresh._core.scale

@@ -215,9 +215,16 @@ static int shrink(Svdd *s, int c) {
   return svdd_walk(s, c, -1, s->cap[c], 0);
 }
 
+/* The scale of the kernel is that of the locations held: tolerances follow it down when an outlier leaves. */
 static void drop_empty_locations(Svdd *s) {
-  for (int i = s->n - 1; i >= 0; i--)
-    if (s->mult[i] == 0) svdd_remove_location(s, i);
+  int widest_left = 0;
+  for (int i = s->n - 1; i >= 0; i--) {
+    if (s->mult[i] != 0) continue;
+    const double *row = s->k + (size_t)i * (size_t)s->room;
+    for (int j = 0; j < s->n && !widest_left; j++) widest_left = -row[j] >= s->scale;
+    svdd_remove_location(s, i);
+  }
+  if (widest_left) svdd_measure_scale(s);
 }
 
 /* Forgets the tokens marked by location -1. */

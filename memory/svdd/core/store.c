@@ -181,6 +181,13 @@ void svdd_remove_location(Svdd *s, int i) {
   s->n--;
 }
 
+void svdd_measure_scale(Svdd *s) {
+  s->scale = 0.0;
+  for (int i = 0; i < s->n; i++)
+    for (int j = 0; j < i; j++)
+      if (-s->k[(size_t)i * s->room + (size_t)j] > s->scale) s->scale = -s->k[(size_t)i * s->room + (size_t)j];
+}
+
 int svdd_reserve_margin(Svdd *s, int members) {
   if (members <= s->margin_room) return SVDD_OK;
   int room = s->margin_room ? s->margin_room : 8;

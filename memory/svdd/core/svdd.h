@@ -84,6 +84,7 @@ int svdd_reserve_margin(Svdd *s, int members);
 int svdd_find(const Svdd *s, const double *key);
 int svdd_add_location(Svdd *s, const double *key);
 void svdd_remove_location(Svdd *s, int i);
+void svdd_measure_scale(Svdd *s);
 int svdd_add_token(Svdd *s, int64_t id, int location);
 void svdd_remove_token(Svdd *s, int position);
 int svdd_cold_push(Svdd *s, int64_t id, double expiry, const double *key);

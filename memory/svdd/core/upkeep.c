@@ -165,7 +165,7 @@ static int settle(Svdd *s) {
   return SVDD_OK;
 }
 
-static int right(const Svdd *s) { return svdd_worst(s) <= 8.0 * svdd_tolerance(s); }
+static int right(const Svdd *s) { return isfinite(s->r) && svdd_worst(s) <= 8.0 * svdd_tolerance(s); }
 
 /* Factor and gradients afresh, then the same walk for whatever violates its condition. */
 int svdd_repair(Svdd *s) {
@@ -188,7 +188,7 @@ static void fill_in_order(Svdd *s) {
   for (int i = 0; i < s->n; i++) {
     s->frozen[i] = 0;
     double taken = fmin(left, s->mult[i]);
-    if (taken < 1e-9) taken = 0.0;
+    if (taken < 1e-9 * fmin(1.0, s->full)) taken = 0.0;
     left -= taken;
     s->a[i] = taken == s->mult[i] ? s->cap[i] : taken * s->C;
     s->status[i] = taken == 0.0 ? RESERVE : taken == s->mult[i] ? BOUND : MARGIN;
