@@ -18,7 +18,9 @@ def study(
     source: SourceArgument = None,
     out: RunOption = Path("run"),
     preset: Annotated[str | None, typer.Option(help="Cohort rules: causal (careful, the default) or paper.")] = None,
-    held_out: Annotated[str | None, typer.Option(help="Report one held-out channel only: hr, sbp, rr, spo2 or temp.")] = None,
+    held_out: Annotated[
+        str | None, typer.Option(help="Report one held-out channel only: hr, sbp, rr, spo2 or temp.")
+    ] = None,
     stays: Annotated[int | None, typer.Option(help="Draw at most this many eligible stays.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the draw and the split.")] = None,
     memories: Annotated[str | None, typer.Option(help="Online memories, by comma; svdd is the one there is.")] = None,
