@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from memory.contract import Array, Certificate, Ids, MemoryRefused, NotConverged, NotReady, Outcome, Path
 from memory.digest import state_digest
+from memory.kernel import kernel
 from memory.svdd import _core
 from memory.svdd.certificate import LARGEST_SLACK, MOST_NEAR, LocationState, certify, with_cold
 from memory.svdd.checks import carries, inequality, key_rows, leaving_ids, positive, token_ids
@@ -262,8 +263,7 @@ class SVDDMemory:
 
     def _summed_kernel(self) -> Array:
         keys = self._location_keys()[self._location()]
-        gaps = ((keys[:, None, :] - keys[None, :, :]) ** 2).sum(axis=2)
-        return np.asarray(np.exp(-gaps / self._sigma**2).sum(axis=1))
+        return np.asarray(kernel(keys, keys, self._sigma).sum(axis=1))
 
     # ---- asking it ----
 
