@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evaluation.audit.learned import learned_keys
 from evaluation.audit.streams import Floats, autocorrelated, forward_filled
 from evaluation.errors import EvaluationError
 
@@ -121,6 +122,11 @@ def _block(rng: np.random.Generator, stay: Callable[[np.random.Generator, int], 
     return Case(keys, tuple(range(start, start + PATIENT_HOURS)), 1 / (NU * total), WIDTH)
 
 
+def _learned(rng: np.random.Generator, _: Vitals) -> Case:
+    keys, sigma = learned_keys(rng, HOURS)
+    return _two_of(rng, keys, sigma=sigma)
+
+
 def _ill_conditioned(rng: np.random.Generator, _: Vitals) -> Case:
     cap = 1 / (NU * 400) if rng.random() < 0.5 else 1 / _log_uniform(rng, 4, 150)
     return _two_of(rng, rng.normal(size=(400, 2)), cap, _log_uniform(rng, 2, 30))
@@ -131,6 +137,7 @@ _ALL = (
     Regime("near_duplicates", "Near duplicates, 4 clusters of 6", _near_duplicates),
     Regime("hourly", "Hourly vitals as charted, 40 hours", _hours_of_a_stay, STRICT, needs_vitals=True),
     Regime("hourly_distinct", "Hourly vitals, distinct at 0.1", _distinct_hours_of_a_stay, STRICT, needs_vitals=True),
+    Regime("learned_keys", "Keys that a trained layer learned, 40 hours", _learned),
     Regime("exact_duplicates", "Exact duplicates, 3 to 8 copies", _exact_duplicates),
     Regime("forward_filled", "Forward-filled, 40 hours", lambda rng, _: _two_of(rng, forward_filled(rng, HOURS))),
     Regime("all_at_cap", "Every active key at the cap", _all_at_cap),
