@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from cohort_sql.ingest import ingest
 from cohort_sql.presets import Readings
 from cohort_sql.selected import Preset, select
 from cohort_sql.source import Source
+from cohort_sql.suppressed import Suppressed
 
 __all__ = ["CHANNELS", "EVENT_CHANNELS", "CohortError", "CohortResult", "build_cohort"]
 
@@ -64,6 +65,8 @@ def build_cohort(
     threads: int | None = None,
     memory_limit: str = "2GiB",
     progress: Progress | None = None,
+    suppressed: Collection[int] = (),
+    suppressed_subjects: Collection[int] = (),
 ) -> CohortResult:
     """Build the cohort of `source` in the directory `out` and return its counts.
 
@@ -71,13 +74,18 @@ def build_cohort(
     statistics.json: the same bytes for the same source, settings and library versions, whatever the threads, the zone
     of the host and the order of rows (but `paper` draws stays in file order, as published). `stays` is how many stays
     are drawn (None: all), `seed` drives the draw and the split, all stays of a patient share one of `buckets`.
+    Rows of the stay ids in `suppressed` and of the patients in `suppressed_subjects` are as if the source had never
+    held them: not in a count, not in `scratch`, from which builds that held them are removed; they cost a second pass
+    over chartevents.
+
     Earlier output in `out` is replaced; `scratch` keeps ingested and selected readings for the next build. Raises
     SourceError and CohortError, each one line without a data value. Publishing `out` by a rename is the caller's part.
     """
     tell = progress or (lambda step, share: None)
+    left_out = Suppressed(frozenset(suppressed), frozenset(suppressed_subjects))
     with Engine(scratch, threads, memory_limit) as engine:
-        open_views(engine, source)
-        ingested = ingest(engine, source, scratch, lambda share: tell("reading chartevents", share))
+        open_views(engine, source, left_out)
+        ingested = ingest(engine, source, scratch, lambda share: tell("reading chartevents", share), left_out)
         engine.parquet("charted", ingested.path)
         tell("selecting readings", 0.0)
         readings = select(engine, source, ingested, scratch, preset, stays, seed)

@@ -10,6 +10,7 @@ from cohort_sql import presets
 from cohort_sql.attrition import stay_level
 from cohort_sql.engine import CHANNELS, Engine, header, place
 from cohort_sql.errors import SourceError
+from cohort_sql.suppressed import NOBODY, Suppressed
 
 if TYPE_CHECKING:
     from cohort_sql.source import Source
@@ -51,8 +52,12 @@ ABSENT = {
 }
 
 
-def open_views(engine: Engine, source: Source) -> None:
-    """Make every table of the source readable by its name, columns bound by name; absent tables read as empty."""
+def open_views(engine: Engine, source: Source, suppressed: Suppressed = NOBODY) -> None:
+    """Make every table of the source readable by its name, columns bound by name; absent tables read as empty.
+
+    Rows of suppressed stays and patients are not in them, in any table that has the column.
+    """
+    engine.leave_out(suppressed.by_column())
     for name, columns in COLUMNS.items():
         path = source.tables.get(name)
         if path is not None:

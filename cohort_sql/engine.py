@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -65,6 +65,7 @@ class Engine:
             config["threads"] = threads
         self.connection = duckdb.connect(config=config)
         self.queries: dict[str, str] = {}
+        self.left_out: tuple[str, ...] = ()
         self._use_utc()
         self._execute("functions", "{}")
         for name, columns in DICTIONARIES.items():
@@ -91,6 +92,13 @@ class Engine:
         )
         relation.create(name)
 
+    def leave_out(self, ids: Mapping[str, Collection[int]]) -> None:
+        """Make every view of a source file opened from now on lack the rows that hold one of these ids, by column."""
+        for column, numbers in ids.items():
+            listed = pa.table({"id": pa.array(sorted(numbers), pa.int64())})
+            self.connection.from_arrow(listed).create(f"left_out_{column}")
+        self.left_out = tuple(ids)
+
     def view(self, name: str, path: Path, columns: tuple[str, ...], present: tuple[str, ...]) -> None:
         """Make the source file `path` readable as the view `name`: `columns` as text, bound by name.
 
@@ -111,6 +119,9 @@ class Engine:
                     # Said, because a "?" in the path would hide the suffix.
                     compression="gzip" if path.suffix == ".gz" else "none",
                 )
+            for column in self.left_out:
+                if column in present:
+                    relation = relation.filter(_lacks(column))
             zoned = {column for column, kind in zip(present, relation.types, strict=True) if "ZONE" in str(kind)}
             selected = (_as_text(column, present=column in present, zoned=column in zoned) for column in columns)
             relation.project(", ".join(selected)).create_view(name, replace=True)
@@ -166,10 +177,12 @@ class Engine:
             return self.connection.sql(self._text(name), params=values).to_arrow_table()
 
     def export(self, name: str, path: Path, *, reading: Path, progress: Callable[[float], None] | None = None) -> int:
-        """Write what sql/`name`.sql selects from `reading` as Parquet, by part, in one pass; return its rows."""
+        """Write what sql/`name`.sql selects from `reading` as Parquet, by part; return the rows of `reading`."""
         with self.guarded(reading), self._unordered(), self._watched(progress):
             self._execute(name, "copy ({}) to $path (format parquet, partition_by (part))", path=str(path))
-            scanned = None if reading.suffix == ".parquet" else _csv_rows(self.connection.get_profiling_information())
+            profile = self.connection.get_profiling_information()
+        # What was scanned is not what counts where rows are left out: those are counted in a second pass.
+        scanned = None if reading.suffix == ".parquet" or self.left_out else _csv_rows(profile)
         return self.count("chartevents") if scanned is None else scanned
 
     def count(self, table: str) -> int:
@@ -282,6 +295,12 @@ def _as_text(column: str, *, present: bool, zoned: bool = False) -> str:
         return f'cast(null as varchar) as "{column}"'
     naive = f'cast("{column}" as timestamp)' if zoned else f'"{column}"'
     return f"nullif(cast({naive} as varchar), '') as \"{column}\""
+
+
+def _lacks(column: str) -> str:
+    """The condition that a row holds none of the ids to leave out; text that is no id is kept, to be told as such."""
+    field = f"nullif(cast(\"{column}\" as varchar), '')"
+    return f"coalesce(as_id({field}) not in (select id from left_out_{column}), true)"
 
 
 def _csv_rows(profile: str) -> int | None:

@@ -16,6 +16,7 @@ from cohort_sql.checks import refuse_unreadable
 from cohort_sql.engine import Engine, dictionary_path, header, place, sql_text
 from cohort_sql.errors import CohortError, SourceError
 from cohort_sql.source import Source
+from cohort_sql.suppressed import NOBODY, Suppressed, drop_others
 
 _ENDS = 2**20
 # Room that the ingested file and DuckDB's spill may need, as a share of the source file; a vital takes 12 bytes there.
@@ -31,15 +32,24 @@ class Ingested:
     source_rows: int
 
 
-def ingest(engine: Engine, source: Source, scratch: Path, progress: Callable[[float], None] | None = None) -> Ingested:
+def ingest(
+    engine: Engine,
+    source: Source,
+    scratch: Path,
+    progress: Callable[[float], None] | None = None,
+    suppressed: Suppressed = NOBODY,
+) -> Ingested:
     """Return the ingested readings of `source`, made now or found in `scratch` from an earlier build.
 
     A source file whose name, size, time of change or first or last MiB differs is read again. Raises SourceError for
     rows that cannot be read (only those that chart a vital are looked at) and CohortError for a full disk.
-    The file holds readings of patients and stays in `scratch` until that is removed.
+    The file holds readings of patients and stays in `scratch` until that is removed; none of `suppressed`, whose rows
+    the views of `engine` lack, and with those nothing that was ingested before stays there.
     """
-    key = _key(source.chartevents)
+    key = _key(source.chartevents, suppressed)
     folder = scratch / "ingested" / key
+    if suppressed:
+        drop_others(folder)
     kept = folder / "readings"
     if not kept.is_dir():
         _check_room(source.chartevents, scratch)
@@ -78,8 +88,8 @@ def _check_room(path: Path, scratch: Path) -> None:
         )
 
 
-def _key(path: Path) -> str:
-    """Return a name for the ingested form of `path` that changes with the file, the item list and the query."""
+def _key(path: Path, suppressed: Suppressed) -> str:
+    """Return a name for the ingested form of `path`, which changes with it, the query and who is left out."""
     status = path.stat()
     digest = hashlib.sha256(f"{path.name} {status.st_size} {status.st_mtime_ns} {duckdb.__version__}".encode())
     with path.open("rb") as content:
@@ -87,6 +97,7 @@ def _key(path: Path) -> str:
         content.seek(max(0, status.st_size - _ENDS))
         digest.update(content.read())
     digest.update(" ".join(header(path)).encode())
+    digest.update(suppressed.digest().encode())
     for name in ("functions", "charted"):
         digest.update(sql_text(name).encode())
     digest.update(dictionary_path("vitals").read_bytes())

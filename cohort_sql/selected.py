@@ -14,6 +14,7 @@ from cohort_sql.engine import Engine, package_text
 from cohort_sql.ingest import Ingested
 from cohort_sql.presets import Readings, select_causal, select_paper
 from cohort_sql.source import Source
+from cohort_sql.suppressed import drop_others
 
 Preset = Literal["paper", "causal"]
 SELECT = {"paper": select_paper, "causal": select_causal}
@@ -26,9 +27,12 @@ def select(
     """Make the tables outcome and measured_hour by the rules of `preset`; return what became of the readings.
 
     They are read from `scratch` where an earlier build selected by the same rules from the same files, and kept there
-    otherwise. They do not depend on the buckets, the split or what statistics are fitted on.
+    otherwise. They do not depend on the buckets, the split or what statistics are fitted on. Where
+    ids are left out, other selections in `scratch` are removed.
     """
     folder = scratch / "selected" / _key(source, ingested, preset, stays, seed)
+    if engine.left_out:
+        drop_others(folder)
     if folder.is_dir():
         return _kept(engine, folder)
     readings = SELECT[preset](engine, source, stays, seed)

@@ -6,12 +6,17 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from cohort_sql import checks
 from cohort_sql.engine import Engine, header
 from cohort_sql.errors import SourceError
+from cohort_sql.suppressed import NOBODY, Suppressed
 
-__all__ = ["Source", "SourceError", "find_source", "preflight"]
+__all__ = ["Source", "SourceError", "Suppressed", "find_source", "preflight", "source_stays"]
 
+Ids = npt.NDArray[np.int64]
 SUFFIXES = (".parquet", ".csv", ".csv.gz")
 
 
@@ -60,20 +65,38 @@ def find_source(path: Path | str) -> Source:
     )
 
 
-def preflight(source: Source, *, preset: str) -> list[str]:
+def preflight(source: Source, *, preset: str, suppressed: Suppressed = NOBODY) -> list[str]:
     """Check the source before anything starts and return what was found, one line each; raises SourceError.
 
     Headers and the small tables are read whole, and chartevents too where it is at most 64 MiB; the rest of a larger
-    file is checked while it is scanned. Takes seconds. It does not say whether a stay has usable readings.
+    file is checked while it is scanned. Takes seconds. Suppressed stays and patients count nowhere.
+    It does not say whether a stay has usable readings.
     """
     facts = [f"source: {source.release}{', simulated' if source.simulated else ''}"]
     for name, path in source.tables.items():
         checks.check_columns(name, path, preset)
     with tempfile.TemporaryDirectory(prefix="icu-memory-") as scratch, Engine(Path(scratch)) as engine:
-        checks.open_views(engine, source)
+        checks.open_views(engine, source, suppressed)
         for check in (checks.check_stays, checks.check_people, checks.check_eligible, checks.check_readings):
             facts += check(engine, source, preset)
     return facts
+
+
+def source_stays(source: Source) -> tuple[Ids, Ids]:
+    """Return the columns subject_id and stay_id (n,) of the source's stays, in file order.
+
+    Raises SourceError where one of them cannot be read; looks at nothing else.
+    """
+    path = source.icustays
+    checks.check_columns("icustays", path, "paper")
+    with tempfile.TemporaryDirectory(prefix="icu-memory-") as scratch, Engine(Path(scratch)) as engine:
+        checks.open_views(engine, source)
+        engine.table("icustay", reading=path)
+        rows = engine.rows("select subject_id, stay_id from icustay order by position")
+    columns = {name: [row[name] for row in rows] for name in ("subject_id", "stay_id")}
+    unreadable = {f"{name}_unreadable": column.count(None) for name, column in columns.items()}
+    checks.refuse_unreadable(path, unreadable, len(rows))
+    return np.array(columns["subject_id"], np.int64), np.array(columns["stay_id"], np.int64)
 
 
 def _icu_folder(path: Path) -> Path:
