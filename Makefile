@@ -45,7 +45,7 @@ $(DEVELOPMENT): pyproject.toml $(COMPILED) | $(BIN)/python
 	@touch $@ $(RUNTIME)
 
 demo: $(RUNTIME) ## run a study (SOURCE=DIR for real files) and print the report's path
-	@$(BIN)/icu-memory study "$$SOURCE" --out "$$RUN"
+	@ICU_MEMORY_STATE="$${ICU_MEMORY_STATE:-$$(dirname -- "$$RUN")/state}" $(BIN)/icu-memory study "$$SOURCE" --out "$$RUN"
 	@echo "Next: open the report above in a browser, or read README.md for real files." >&2
 
 test: $(DEVELOPMENT) ## run all tests

@@ -16,10 +16,12 @@ from typing import Literal
 
 from cohort_sql.source import find_source, preflight
 from flows.environment import orchestrator_home
-from flows.errors import data_free, is_refusal
+from flows.errors import FlowError, data_free, is_refusal
 from flows.run.manifest import PACKAGES
+from flows.run.registry import opened_site
 from flows.settings import Settings
 from flows.steps.preflight import SIMULATED
+from flows.steps.site import suppressed_of
 
 State = Literal["ready", "missing", "note"]
 
@@ -38,7 +40,7 @@ class Finding:
 def examine(source_name: str | None, settings: Settings, data_root: Path) -> list[Finding]:
     """Look at Python, libraries, compiled parts, device, disk, orchestrator, state directory and the source.
 
-    Reads headers only and starts nothing.
+    Reads small tables only and starts nothing.
     """
     checks: list[Callable[[], Iterator[Finding]]] = [
         _python,
@@ -111,18 +113,25 @@ def _orchestrator(data_root: Path) -> Iterator[Finding]:
 
 def _state_directory(settings: Settings) -> Iterator[Finding]:
     if settings.state is None:
-        yield Finding("state directory", "note", "ICU_MEMORY_STATE is not set; no command needs it yet")
-    elif settings.state.is_dir() and os.access(settings.state, os.W_OK):
-        private = settings.state.stat().st_mode & 0o077 == 0
-        yield Finding(
-            "state directory",
-            "ready" if private else "missing",
-            str(settings.state) if private else f"{settings.state} is open to others; chmod 700 it",
-        )
+        yield Finding("state directory", "note", "ICU_MEMORY_STATE is not set; deletions need one")
+    elif not settings.state.exists():
+        yield Finding("state directory", "note", f"{settings.state} is made by the first study or key")
     else:
-        yield Finding(
-            "state directory", "missing", f"{settings.state} is not a writable directory; make it with mode 700"
-        )
+        yield from _site(settings.state)
+
+
+def _site(state: Path) -> Iterator[Finding]:
+    """What an existing state directory holds; deletions that wait are told, not completed."""
+    try:
+        with opened_site(state) as site:
+            runs, requests, pending = len(site.runs()), len(site.requests()), len(site.pending())
+    except FlowError as refusal:
+        yield Finding("state directory", "missing", str(refusal))
+        return
+    yield Finding("state directory", "ready", f"{state}, runs: {runs}, requests: {requests}")
+    if pending:
+        text = f"deletions past their intent: {pending}; the next study, report or delete completes them"
+        yield Finding("state directory", "note", text)
 
 
 def _source(name: str | None, settings: Settings, data_root: Path) -> Iterator[Finding]:
@@ -134,7 +143,7 @@ def _source(name: str | None, settings: Settings, data_root: Path) -> Iterator[F
         return
     try:
         source = find_source(Path(name))
-        facts = preflight(source, preset=settings.preset)
+        facts = preflight(source, preset=settings.preset, suppressed=suppressed_of(source, settings))
     except (ValueError, OSError) as failure:
         if isinstance(failure, ValueError) and not is_refusal(failure):
             raise

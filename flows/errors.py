@@ -23,6 +23,12 @@ class UsageProblem(FlowError):
     exit_code = 2
 
 
+class CannotDecide(FlowError):
+    """A key, file or version that the answer depends on is missing."""
+
+    exit_code = 3
+
+
 class PartlyDone(FlowError):
     """Some of the work is finished and kept; the same command does the rest."""
 

@@ -11,6 +11,7 @@ from flows.errors import FlowError
 from flows.run.layout import RunLayout
 from flows.settings import Settings
 from flows.steps.preflight import locate_source, opened_run
+from flows.steps.site import refuse_suppressed, settled
 from flows.temporary_server import end_server_with_this_process
 
 
@@ -29,6 +30,7 @@ def run_study(source_name: str, out: Path, settings: Settings) -> StudyOutcome:
     Everything that can be refused is refused before the orchestrator starts.  Raises FlowError and the refusals of the
     other rooms, each one line.
     """
+    settings = settled(settings)
     _refuse_absent_device(settings)
     layout = RunLayout(out.expanduser().absolute())
     source = locate_source(source_name, layout, settings)
@@ -39,6 +41,7 @@ def run_study(source_name: str, out: Path, settings: Settings) -> StudyOutcome:
             from flows import prefect_flows  # noqa: PLC0415 (seconds to import, and its environment must be set first)
 
             prefect_flows.run_study(layout, settings)
+            refuse_suppressed(layout, settings.state)  # suppressed while the study ran
         shutil.rmtree(layout.generations, ignore_errors=True)
     return StudyOutcome(layout.report, layout.root, fresh=pending)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flows.cli import audit, bench, doctor, report, simulate, study  # each registers its command
+from flows.cli import audit, bench, doctor, report, request, simulate, study  # each registers its command
 from flows.cli.app import app
 
-__all__ = ["app", "audit", "bench", "doctor", "main", "report", "simulate", "study"]
+__all__ = ["app", "audit", "bench", "doctor", "main", "report", "request", "simulate", "study"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -40,7 +40,21 @@ app = typer.Typer(
 
 def command(callback: Callable[P, None]) -> Callable[P, None]:
     """Register a command under its function's name; what it raises ends as one line on stderr and an exit code."""
+    return app.command()(_ending_in_one_line(callback, callback.__name__))
 
+
+def command_group(name: str, help_text: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """A decorator as `command` for the commands below a name: `icu-memory NAME FUNCTION`."""
+    group = typer.Typer(cls=_Commands, no_args_is_help=True, rich_markup_mode=None, help=help_text)
+    app.add_typer(group, name=name)
+
+    def register(callback: Callable[P, None]) -> Callable[P, None]:
+        return group.command()(_ending_in_one_line(callback, f"{name} {callback.__name__}"))
+
+    return register
+
+
+def _ending_in_one_line(callback: Callable[P, None], name: str) -> Callable[P, None]:
     @functools.wraps(callback)
     def told(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
@@ -51,11 +65,11 @@ def command(callback: Callable[P, None]) -> Callable[P, None]:
             error("stopped by the user; what is finished is kept, run the same command to continue")
             raise typer.Exit(4) from None
         except Exception as failure:
-            refusal = data_free(failure, callback.__name__)
+            refusal = data_free(failure, name)
         error(str(refusal))
         raise typer.Exit(refusal.exit_code)
 
-    return app.command()(told)
+    return told
 
 
 def _behind_the_command(args: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 
 from flows.cli.app import command
 from flows.cli.console import Console
-from flows.cli.options import JsonFlag, QuietFlag, SettingsFile, SourceArgument
+from flows.cli.options import JsonFlag, QuietFlag, SettingsFile, SourceArgument, StateOption
 from flows.progress import shown_progress
 
 
@@ -20,6 +20,7 @@ def audit(
     regimes: Annotated[str, typer.Option(help="all, or names by comma.")] = "all",
     trials: Annotated[int | None, typer.Option(help="Trials of each regime.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the trials.")] = None,
+    state_dir: StateOption = None,
     settings: SettingsFile = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -31,8 +32,9 @@ def audit(
     from flows.settings import load_settings
     from flows.steps.audit import audit as run
     from flows.steps.preflight import SIMULATED, source_or_none
+    from flows.steps.site import settled
 
-    chosen = load_settings(settings, {"audit_trials": trials, "seed": seed})
+    chosen = settled(load_settings(settings, {"audit_trials": trials, "seed": seed, "state": state_dir}))
     console = Console(quiet, as_json)
     with shown_progress(quiet=quiet):
         table = run(source_or_none(source) or SIMULATED, out, regimes.split(","), chosen)

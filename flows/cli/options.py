@@ -18,4 +18,10 @@ SourceArgument = Annotated[
         show_default=False,
     ),
 ]
+StateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--state-dir", metavar="DIR", help="The site's state directory; else $ICU_MEMORY_STATE.", show_default=False
+    ),
+]
 RunOption = Annotated[Path, typer.Option("--out", metavar="RUN", help="The run directory, made where absent.")]

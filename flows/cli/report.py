@@ -9,7 +9,7 @@ import typer
 
 from flows.cli.app import command
 from flows.cli.console import Console
-from flows.cli.options import JsonFlag, QuietFlag, SettingsFile
+from flows.cli.options import JsonFlag, QuietFlag, SettingsFile, StateOption
 
 
 @command
@@ -19,6 +19,7 @@ def report(
     audit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Show the deletion audit that `icu-memory audit` wrote.")
     ] = None,
+    state_dir: StateOption = None,
     settings: SettingsFile = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -26,7 +27,8 @@ def report(
     """Render RUN/report.html again from the run's figures, and print its path."""
     from flows.settings import load_settings
     from flows.steps.report import render_again
+    from flows.steps.site import settled
 
-    chosen = load_settings(settings, {"show_records": show_records or None})
-    path = render_again(run.absolute(), show_records=chosen.show_records, audit=audit)
+    chosen = settled(load_settings(settings, {"show_records": show_records or None, "state": state_dir}))
+    path = render_again(run.absolute(), show_records=chosen.show_records, audit=audit, state=chosen.state)
     Console(quiet, as_json).data({"report": str(path)}, str(path))

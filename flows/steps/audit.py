@@ -20,7 +20,7 @@ from flows.run.layout import RunLayout
 from flows.run.manifest import package_versions
 from flows.run.publish import write_json
 from flows.settings import Settings
-from flows.steps.cohort import cohort_arguments
+from flows.steps.cohort import cohort_arguments, left_out
 from flows.steps.preflight import locate_source
 from memory.svdd import SVDDMemory
 
@@ -53,6 +53,6 @@ def cohort_tokens(source: Source, settings: Settings, data_root: Path) -> list[S
     with tempfile.TemporaryDirectory(prefix=".audit-", dir=data_root) as place:
         cohort, scratch = Path(place) / "cohort", Path(place) / "scratch"
         scratch.mkdir()
-        build_cohort(source, cohort, scratch=scratch, **cohort_arguments(settings))
+        build_cohort(source, cohort, scratch=scratch, **cohort_arguments(settings), **left_out(source, settings))
         hourly = pl.read_parquet(cohort / "hourly" / "**" / "*.parquet")
         return stays_from_bucket(hourly, pl.read_parquet(cohort / "stays.parquet"))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cohort_sql.build import CohortResult, build_cohort
-from cohort_sql.source import find_source
+from cohort_sql.source import Source, find_source
 from flows.errors import FlowError
 from flows.progress import current_progress
 from flows.run.layout import RunLayout
@@ -14,6 +14,7 @@ from flows.run.manifest import recorded_step, step_is_done
 from flows.run.publish import publish_directory
 from flows.settings import Settings
 from flows.steps.opened import opened_manifest
+from flows.steps.site import suppressed_of
 
 
 def cohort_arguments(settings: Settings) -> dict[str, Any]:
@@ -26,6 +27,12 @@ def cohort_arguments(settings: Settings) -> dict[str, Any]:
         "threads": settings.threads,
         "memory_limit": settings.memory_limit,
     }
+
+
+def left_out(source: Source, settings: Settings) -> dict[str, Any]:
+    """Who the site has suppressed, as the arguments of the cohort builder."""
+    suppressed = suppressed_of(source, settings)
+    return {"suppressed": suppressed.stays, "suppressed_subjects": suppressed.subjects}
 
 
 def scratch(layout: RunLayout) -> Path:
@@ -50,7 +57,7 @@ def refuse_without_events(result: CohortResult, settings: Settings) -> None:
 def build(layout: RunLayout, settings: Settings) -> list[int]:
     """Build and publish RUN/cohort unless it is there already; returns the buckets that hold stays.
 
-    Raises the cohort's own refusals.
+    Patients whom the site has suppressed are as if the source had never held them.  Raises the cohort's own refusals.
     """
     manifest = opened_manifest(layout)
     if step_is_done(layout, manifest, "cohort"):
@@ -60,7 +67,12 @@ def build(layout: RunLayout, settings: Settings) -> list[int]:
     progress = current_progress()
     with recorded_step(layout, "cohort", [layout.cohort]) as facts:
         result = build_cohort(
-            source, generation, scratch=scratch(layout), progress=progress.fraction, **cohort_arguments(settings)
+            source,
+            generation,
+            scratch=scratch(layout),
+            progress=progress.fraction,
+            **cohort_arguments(settings),
+            **left_out(source, settings),
         )
         refuse_without_events(result, settings)
         publish_directory(generation, layout.cohort)

@@ -20,7 +20,8 @@ from flows.run.layout import RunLayout
 from flows.run.locks import run_lock
 from flows.run.manifest import Manifest, package_versions, read_manifest, step_is_done, write_manifest
 from flows.settings import Settings, operational_names
-from flows.steps.cohort import cohort_arguments, refuse_without_events, scratch
+from flows.steps.cohort import cohort_arguments, left_out, refuse_without_events, scratch
+from flows.steps.site import refuse_suppressed, registered, suppressed_of
 
 STEPS = ("cohort", "evaluate", "report")
 SIMULATED = "simulated"
@@ -80,13 +81,14 @@ def opened_run(layout: RunLayout, source: Source, settings: Settings) -> Iterato
     """Hold the run's lock with its manifest in place; yields whether any step is left to do.
 
     Raises FlowError, and leaves the disk as it was, for a directory that is not a run, a run with other settings or
-    another source, a run in use, a source that a small dry build refuses.
+    another source, a run in use, a run that holds a suppressed patient, a source that a small dry build refuses.
     """
     _refuse_foreign_directory(layout)
     _refuse_inside_source(layout, source)
     facts = source_facts(source)
     wanted = Manifest(settings.model_dump(mode="json"), facts, package_versions())
-    with _made_or_removed(layout), run_lock(layout):
+    with _made_or_removed(layout), run_lock(layout), registered(layout, facts, settings):
+        refuse_suppressed(layout, settings.state)
         found = read_manifest(layout)
         if found is not None and (refusal := other_study(layout, found, wanted)):
             if found.steps:
@@ -113,6 +115,8 @@ def _refuse_inside_source(layout: RunLayout, source: Source) -> None:
 def _sound_steps(layout: RunLayout, found: Manifest, settings: Settings) -> dict[str, Mapping[str, Any]]:
     """The recorded steps whose files are there byte for byte; a report that shows other counts is not asked for."""
     sound = {step: found.steps[step] for step in STEPS if step_is_done(layout, found, step, thorough=True)}
+    if "cohort" not in sound and settings.state is not None:
+        return {}  # built anew, and perhaps without a patient whom the other steps have counted
     if found.settings.get("show_records") != settings.show_records:
         sound.pop("report", None)
     return sound
@@ -171,12 +175,13 @@ def _made_or_removed(layout: RunLayout) -> Iterator[None]:
 
 def _dry_build(source: Source, layout: RunLayout, settings: Settings) -> None:
     """Build the cohort of a small source once and drop it, so that its faults are told at once."""
-    preflight(source, preset=settings.preset)
+    preflight(source, preset=settings.preset, suppressed=suppressed_of(source, settings))
     if source.chartevents.stat().st_size > _DRY_BUILD_BYTES:
         return
     trial = layout.generation("preflight")
     try:
-        result = build_cohort(source, trial, scratch=scratch(layout), **cohort_arguments(settings))
+        arguments = {**cohort_arguments(settings), **left_out(source, settings)}
+        result = build_cohort(source, trial, scratch=scratch(layout), **arguments)
         refuse_without_events(result, settings)
     finally:
         shutil.rmtree(trial, ignore_errors=True)

@@ -16,6 +16,7 @@ from flows.run.manifest import recorded_step, step_is_done, write_manifest
 from flows.run.publish import write_atomic
 from flows.settings import Settings, operational_names
 from flows.steps.opened import opened_manifest
+from flows.steps.site import refuse_suppressed
 from reports.html import render_report
 
 TITLE = "Online memories for hourly ICU vitals"
@@ -27,6 +28,12 @@ NOT_CLAIMED = (
     "Most hours of slowly charted vitals are filled in, and filling makes copies: see the measured rows.",
     "A held-out vital is hidden from the selectors, but vitals that correlate with it are not.",
 )
+
+STATEMENTS = {
+    "vla": "ridge with integer ledger: bit-identical to a build from the retained hours only, in any order",
+    "nc01": "bit-identical to the deterministic replay of the retained hours, deleted ones as holes on the clock",
+}
+_SIZES = ("stays", "patients", "tokens")
 
 
 def render(layout: RunLayout, settings: Settings) -> None:
@@ -63,6 +70,7 @@ def report_input(layout: RunLayout, settings: Settings) -> dict[str, Any]:
         "contrasts": _rows(layout.results / "contrasts.json"),
         "published": published_rows(),
         "streaming": _streaming(layout),
+        "memories": _matrix_memories(layout),
         "not_claimed": NOT_CLAIMED,
         "show_records": settings.show_records,
     }
@@ -78,12 +86,29 @@ def published_rows() -> list[dict[str, Any]]:
     return values + differences
 
 
-def _streaming(layout: RunLayout) -> dict[str, Any] | None:
-    """What the memories did, in the report's words; None for a study without memories."""
+def _streamed(layout: RunLayout) -> dict[str, dict[str, Any]]:
+    """The streaming rows by memory; empty for a study without memories."""
     path = layout.results / "streaming.json"
-    if not path.exists():
+    return {row["memory"]: row for row in _rows(path)} if path.exists() else {}
+
+
+def _matrix_memories(layout: RunLayout) -> list[dict[str, Any]]:
+    """What the memories other than the gate did, with the statement that a deletion from each may make."""
+    found = []
+    for name, row in _streamed(layout).items():
+        if name in STATEMENTS:
+            counts = {key: value for key, value in row.items() if isinstance(value, int) and key not in _SIZES}
+            worst = {key: value for key, value in row.items() if isinstance(value, float)}
+            sizes = {key: row[key] for key in _SIZES}
+            found.append({"name": name, "deletion": STATEMENTS[name], "counts": counts, "worst": worst, **sizes})
+    return found
+
+
+def _streaming(layout: RunLayout) -> dict[str, Any] | None:
+    """What the support-vector memories did, in the report's words; None for a study without them."""
+    row = _streamed(layout).get("svdd")
+    if row is None:
         return None
-    (row,) = _rows(path)
     paths = {name.removeprefix("path_"): count for name, count in row.items() if name.startswith("path_")}
     return {
         **{name: row[name] for name in ("stays", "patients", "tokens")},
@@ -103,10 +128,11 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def render_again(run: Path, *, show_records: bool, audit: Path | None = None) -> Path:
+def render_again(run: Path, *, show_records: bool, audit: Path | None = None, state: Path | None = None) -> Path:
     """Render the report of a finished study again, with or without small counts and a deletion audit.
 
-    ``audit`` is a file that `icu-memory audit` wrote.  Returns the report's path.
+    ``audit`` is a file that `icu-memory audit` wrote, ``state`` the site's state directory.  Returns the
+    report's path.
     """
     rows = _audit_rows(audit) if audit is not None else []
     layout = RunLayout(run)
@@ -115,6 +141,7 @@ def render_again(run: Path, *, show_records: bool, audit: Path | None = None) ->
     if unfinished:
         raise FlowError(f"run {run}: {' and '.join(unfinished)} not finished; run the same `icu-memory study` again")
     with run_lock(layout):
+        refuse_suppressed(layout, state)
         rendered = replace(manifest, settings={**manifest.settings, "show_records": show_records})
         write_manifest(layout, rendered.without_steps(["report"]))
         with recorded_step(layout, "report", [layout.report]):
