@@ -25,7 +25,7 @@ from flows.run.manifest import package_versions
 from flows.run.publish import write_json
 from flows.settings import Settings
 from flows.steps.cohort import cohort_arguments
-from flows.steps.stream import capacity
+from flows.steps.memories import capacity
 from memory.svdd import SVDDMemory
 
 SCHEMA_VERSION = 1

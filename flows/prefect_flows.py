@@ -64,6 +64,12 @@ def evaluate_task(run: str, bucket: int) -> int:
     return hours
 
 
+@task(name="prepare", **_OPTIONS)
+def prepare_task(run: str) -> None:
+    """Fit what the streaming of all buckets shares."""
+    _guarded("prepare", stream.prepare, run)
+
+
 @task(name="stream", **_OPTIONS)
 def stream_task(run: str, bucket: int) -> int:
     """Stream one bucket of patients through their memories; returns its number of stay-hours."""
@@ -89,6 +95,7 @@ def study(run: str) -> None:
     buckets = cohort_task(run)
     _each_bucket("evaluate", evaluate_task, run, buckets)
     if opened_settings(RunLayout(Path(run))).memories:
+        prepare_task(run)
         _each_bucket("stream", stream_task, run, buckets)
     summarise_task(run)
     report_task(run)

@@ -41,7 +41,13 @@ class Settings(BaseModel):
     seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the draw of stays and of the patient split.")
     buckets: int = Field(16, ge=1, le=256, description="Groups of patients; the unit of work, retry and resume.")
     held_out: Channel | None = Field(None, description="Report one held-out channel instead of all of them.")
-    memories: Annotated[tuple[Literal["svdd"], ...], NoDecode] = Field(("svdd",), description="Online memories.")
+    memories: Annotated[tuple[Literal["svdd", "vla", "nc01"], ...], NoDecode] = Field(
+        ("svdd", "vla", "nc01"), description="Online memories, by comma: svdd, vla, nc01."
+    )
+    directions: int = Field(64, ge=2, le=1024, description="Width of the keys of the VLA and NC01 memories.")
+    vla_gain: Literal["ridge", "unit"] = Field("ridge", description="Write rule of VLA: ridge regression or published.")
+    nc01_alpha: float = Field(0.995, ge=0, lt=1 - 2**-12, description="Share of an NC01 bank that outlives an hour.")
+    nc01_novelty_width: float = Field(0.5, gt=0, description="Kernel width, among unit keys, of NC01's novelty offers.")
     nu: float = Field(published.NU, gt=0, le=1, description="Expected share of support hours.")
     sigma: float = Field(published.SIGMA, gt=0, description="Kernel width, in standard deviations of the vitals.")
     declared_hours: int = Field(48, ge=1, description="Hours n0 that set the streamed bound C = 1 / (nu * n0).")
@@ -72,7 +78,9 @@ class Settings(BaseModel):
     @field_validator("memories", mode="before")
     @classmethod
     def _split_names(cls, value: object) -> object:
-        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+        return value
 
     @model_validator(mode="before")
     @classmethod

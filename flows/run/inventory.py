@@ -21,7 +21,8 @@ class Entry:
 
 def inventory(layout: RunLayout) -> tuple[Entry, ...]:
     """All published files of a run, sorted by name; the manifest and unpublished work are left out."""
-    return entries(layout, (layout.cohort, layout.memories, layout.retained, layout.results, layout.report))
+    parts = (layout.cohort, layout.memories, layout.retained, layout.counts, layout.results, layout.report)
+    return entries(layout, parts)
 
 
 def entries(layout: RunLayout, parts: Iterable[Path]) -> tuple[Entry, ...]:

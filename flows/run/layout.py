@@ -38,6 +38,11 @@ class RunLayout:
         return self.root / "memories"
 
     @property
+    def counts(self) -> Path:
+        """Tables of one row or more per stay, from which all results are computed again after a deletion."""
+        return self.root / "counts"
+
+    @property
     def results(self) -> Path:
         """The long tables of figures as JSON."""
         return self.root / "results"

@@ -1,10 +1,11 @@
-"""The summary: all buckets together as result tables, retained sets and memory states, published."""
+"""The summary: all buckets together as tables of counts, results, retained sets and memory states, published."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,18 @@ from flows.run.manifest import recorded_step, step_is_done
 from flows.run.publish import publish_directory, write_json
 from flows.settings import Settings
 from flows.steps.evaluate import measured_channels, parts, protocol
+from flows.steps.memories import features_path
 from flows.steps.opened import opened_manifest
-from flows.steps.stream import streamed, streaming_row
+from flows.steps.stream import TALLY, protected_path, states_path, streamed, streaming_rows, tally_path
 
 SCHEMA_VERSION = 1
 
+Tables = dict[str, list[dict[str, Any]]]
+CountPart = Callable[[RunLayout, int], Path]
+
 
 def summarise(layout: RunLayout, settings: Settings) -> None:
-    """Write RUN/results, RUN/retained and RUN/memories from the buckets' parts, unless they are there already.
+    """Write RUN/counts, RUN/results, RUN/retained and RUN/memories from the buckets' parts, unless they are there.
 
     Parts are copied rather than moved, so that a kill before the record keeps every finished bucket.
     """
@@ -33,11 +38,14 @@ def summarise(layout: RunLayout, settings: Settings) -> None:
     if step_is_done(layout, manifest, "evaluate"):
         return
     buckets: Sequence[int] = manifest.steps["cohort"]["buckets"]
-    with recorded_step(layout, "evaluate", [layout.results, layout.retained, layout.memories]) as facts:
-        _write_tables(layout, settings, buckets)
+    published = (layout.counts, layout.results, layout.retained, layout.memories)
+    with recorded_step(layout, "evaluate", published) as facts:
+        counts = _emptied(layout.generation(layout.counts.name))
+        _gather_counts(layout, settings, buckets, counts)
+        write_results(layout.cohort, counts, settings, _emptied(layout.generation(layout.results.name)))
         _gather_retained(layout, settings, buckets)
         _gather_memories(layout, settings, buckets)
-        for part in (layout.results, layout.retained, layout.memories):
+        for part in published:
             publish_directory(layout.generation(part.name), part)
         facts.update(buckets=len(buckets))
 
@@ -48,44 +56,91 @@ def protocols(settings: Settings) -> dict[str, RetentionProtocol]:
     return rules | ({"stream": streamed(settings)} if "svdd" in settings.memories else {})
 
 
-def _write_tables(layout: RunLayout, settings: Settings, buckets: Sequence[int]) -> None:
-    generation = _emptied(layout.generation("results"))
+def write_results(cohort: Path, counts: Path, settings: Settings, out: Path) -> None:
+    """Write one JSON table a file into `out`, from a cohort and its tables of counts alone."""
+    for name, rows in result_tables(cohort, counts, settings).items():
+        write_json(out / f"{name}.json", {"schema_version": SCHEMA_VERSION, "rows": rows})
+
+
+def result_tables(cohort: Path, counts: Path, settings: Settings) -> Tables:
+    """The result tables by name, each a function of RUN/cohort and RUN/counts alone.
+
+    A deletion takes rows out of both and calls this again: what comes out is what a study without them would count.
+    """
+    tables: Tables = {}
+    for made in RESULTS:
+        tables |= made(cohort, counts, settings)
+    return tables
+
+
+def _retention(cohort: Path, counts: Path, settings: Settings) -> Tables:
     channels = measured_channels(settings)
     options: dict[str, Any] = {
-        "unmeasured": _never_measured(layout),
+        "unmeasured": _never_measured(cohort),
         "draws": settings.bootstrap_draws,
         "seed": settings.bootstrap_seed,
     }
-    tables: dict[str, list[dict[str, Any]]] = {"retention": [], "contrasts": []}
-    for step, rule in protocols(settings).items():
-        counts = pl.concat([pl.read_parquet(parts(layout, step, bucket)[0]) for bucket in buckets])
+    tables: Tables = {"retention": [], "contrasts": []}
+    for rule in protocols(settings).values():
+        scores = read_counts(counts, rule.name)
         with threadpool_limits(limits=1):
-            tables["retention"] += retention_rows(counts, rule, channels, **options)
-            tables["contrasts"] += contrast_rows(counts, rule, channels, **options)
-    if "svdd" in settings.memories:
-        tallies = [_read(layout.generation("stream") / f"tally-{bucket_name(bucket)}.json") for bucket in buckets]
-        tables["streaming"] = [streaming_row(settings, tallies)]
-    for name, rows in tables.items():
-        write_json(generation / f"{name}.json", {"schema_version": SCHEMA_VERSION, "rows": rows})
+            tables["retention"] += retention_rows(scores, rule, channels, **options)
+            tables["contrasts"] += contrast_rows(scores, rule, channels, **options)
+    return tables
 
 
-def _gather_retained(layout: RunLayout, settings: Settings, buckets: Sequence[int]) -> None:
-    generation = _emptied(layout.generation("retained"))
+def _streaming(cohort: Path, counts: Path, settings: Settings) -> Tables:
+    del cohort
+    return {"streaming": streaming_rows(settings, read_counts(counts, TALLY))} if settings.memories else {}
+
+
+# Makers of result tables from (cohort, counts, settings): a further result is a further maker.
+RESULTS: tuple[Callable[[Path, Path, Settings], Tables], ...] = (_retention, _streaming)
+
+
+def count_parts(settings: Settings) -> dict[str, CountPart]:
+    """Names of the tables of counts, and where each bucket's part waits: a further table is a further entry.
+
+    Every table has columns stay_id and subject_id, so that a deletion can take rows out of any of them.
+    """
+    tables: dict[str, CountPart] = {rule.name: partial(_scores, step) for step, rule in protocols(settings).items()}
+    return tables | ({TALLY: tally_path} if settings.memories else {})
+
+
+def read_counts(counts: Path, name: str) -> pl.DataFrame:
+    """One table of counts over all buckets, in order of bucket."""
+    return pl.concat([pl.read_parquet(file) for file in sorted((counts / name).glob("*.parquet"))])
+
+
+def _scores(step: str, layout: RunLayout, bucket: int) -> Path:
+    return parts(layout, step, bucket)[0]
+
+
+def _gather_counts(layout: RunLayout, settings: Settings, buckets: Iterable[int], out: Path) -> None:
+    for name, part in count_parts(settings).items():
+        (out / name).mkdir()
+        for bucket in buckets:
+            shutil.copyfile(part(layout, bucket), out / name / f"{bucket_name(bucket)}.parquet")
+
+
+def _gather_retained(layout: RunLayout, settings: Settings, buckets: Iterable[int]) -> None:
+    generation = _emptied(layout.generation(layout.retained.name))
     for bucket in buckets:
-        frames = [pl.read_parquet(parts(layout, step, bucket)[1]) for step in protocols(settings)]
-        pl.concat(frames).write_parquet(
+        files = [parts(layout, step, bucket)[1] for step in protocols(settings)]
+        files += [protected_path(layout, bucket)] if settings.memories else []
+        pl.concat([pl.read_parquet(file) for file in files]).write_parquet(
             generation / f"{bucket_name(bucket)}.parquet", compression="zstd", statistics=False
         )
 
 
-def _gather_memories(layout: RunLayout, settings: Settings, buckets: Sequence[int]) -> None:
-    generation = _emptied(layout.generation("memories"))
-    if "svdd" not in settings.memories:
-        return
-    (generation / "svdd").mkdir()
-    for bucket in buckets:
-        name = f"{bucket_name(bucket)}.safetensors"
-        shutil.copyfile(layout.generation("stream") / name, generation / "svdd" / name)
+def _gather_memories(layout: RunLayout, settings: Settings, buckets: Iterable[int]) -> None:
+    generation = _emptied(layout.generation(layout.memories.name))
+    if features_path(layout).exists():
+        shutil.copyfile(features_path(layout), generation / features_path(layout).name)
+    for name in settings.memories:
+        (generation / name).mkdir()
+        for bucket in buckets:
+            shutil.copyfile(states_path(layout, name, bucket), generation / name / f"{bucket_name(bucket)}.safetensors")
 
 
 def _emptied(directory: Path) -> Path:
@@ -94,10 +149,6 @@ def _emptied(directory: Path) -> Path:
     return directory
 
 
-def _never_measured(layout: RunLayout) -> list[str]:
-    rows = _read(layout.cohort / "coverage.json")
+def _never_measured(cohort: Path) -> list[str]:
+    rows = json.loads((cohort / "coverage.json").read_text(encoding="utf-8"))
     return [row["channel"] for row in rows if row["channel"] in EVENT_CHANNELS and not row["measured_hours"]]
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))

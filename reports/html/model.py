@@ -169,6 +169,19 @@ class Streaming:
 
 
 @dataclass(frozen=True)
+class MemoryRow:
+    """What memories of one kind other than the gate did over all stays, and what a deletion from one may claim."""
+
+    name: str
+    deletion: str
+    stays: Count
+    patients: Count
+    tokens: Count
+    counts: Mapping[str, Count] = field(default_factory=dict)
+    worst: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Study:
     """The whole input of `render_report`; see the records above for the rows."""
 
@@ -185,6 +198,7 @@ class Study:
     published: Sequence[PublishedRow] = ()
     audit: Sequence[AuditRow] = ()
     streaming: Streaming | None = None
+    memories: Sequence[MemoryRow] = ()
     events: Mapping[str, str] = field(default_factory=dict)
     not_claimed: Sequence[str] = ()
     show_records: bool = False

@@ -27,6 +27,7 @@ from reports.html.model import (
     Hidden,
     Level,
     LevelName,
+    MemoryRow,
     OptionalCount,
     RetentionRow,
     Streaming,
@@ -106,6 +107,7 @@ def suppress(study: Study) -> Study:
         retention=tuple(_retention(row, counts, filled) for row in study.retention),
         contrasts=tuple(_contrast(row, counts) for row in study.contrasts),
         streaming=_streaming(study.streaming, counts),
+        memories=[_memory(row) for row in study.memories],
     )
 
 
@@ -247,6 +249,14 @@ def _streaming(facts: Streaming | None, counts: _Family) -> Streaming | None:
         retained=HIDDEN if is_small(_size(facts.tokens) - _size(facts.retained)) else _keep(facts.retained),
         paths={name: HIDDEN if name in paths else count for name, count in facts.paths.items()},
     )
+
+
+def _memory(row: MemoryRow) -> MemoryRow:
+    """Offers are hidden with what would reveal a small one; stays and patients are those of the gate and not shown."""
+    offers = {name: _size(count) for name, count in row.counts.items() if name.startswith("offer_")}
+    hidden = hide_in_total(sum(offers.values()), offers)
+    shown = {name: HIDDEN if name in hidden else _keep(count) for name, count in row.counts.items()}
+    return replace(row, stays=HIDDEN, patients=HIDDEN, tokens=_keep(row.tokens), counts=shown)
 
 
 def _keep(count: Count) -> Count:

@@ -247,6 +247,37 @@ def _audit_cells(
     return _given(cells) if kind is Kind.PUBLISHED else cells
 
 
+MEMORY_WORDS = {
+    "vla": "VLA, least squares",
+    "nc01": "NC01, protected reads",
+    "written": "Stay-hours written",
+    "shortened": "Stay-hours longer than any of training, shortened",
+    "protected": "Stay-hours protected when the stays ended",
+    "offer_admitted": "Offers admitted",
+    "offer_none": "Half days without an offer",
+    "offer_gram": "Offers refused: too like a protected hour",
+    "offer_full": "Offers refused: no free slot",
+    "offer_norm": "Offers refused: norm",
+    "offer_invalid": "Offers refused: not a number or too long",
+    "offer_verify": "Offers refused: not verified on the stored numbers",
+    "retained_error": "Worst distance of a state to a fresh fit of its hours",
+    "protected_error": "Worst distance of a protected read to its value, in the largest training norm",
+}
+
+
+def memory_tables(study: Study) -> list[tuple[str, str, Table]]:
+    """The memories other than the gate: name, what a deletion may claim, counts and worst measures."""
+    kind = kind_of(study)
+    found = []
+    for row in study.memories:
+        cells = [("Stay-hours streamed", count(row.tokens, kind))]
+        cells += [(plain(MEMORY_WORDS.get(name, name)), count(n, kind)) for name, n in sorted(row.counts.items())]
+        cells += [(plain(MEMORY_WORDS.get(name, name)), scientific(x, kind)) for name, x in sorted(row.worst.items())]
+        table = Table(cells, notes(cell for _, cell in cells))
+        found.append((plain(MEMORY_WORDS.get(row.name, row.name)), plain(row.deletion), table))
+    return found
+
+
 def streaming_table(study: Study) -> Table:
     """What the streamed memories took in and hold."""
     facts = study.streaming

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -16,16 +17,17 @@ from flows.cli import main
 from flows.errors import FlowError
 from flows.run.states import read_states, write_states
 from flows.settings import Settings
+from flows.steps.memories import capacity, stream_svdd
 from flows.steps.report import published_rows
-from flows.steps.stream import capacity, stream_stay, streaming_row, tally
+from flows.steps.stream import streaming_rows, tally
 from memory.svdd import SVDDMemory
 
 
-def a_stay(hours: int = 90, patient: int = 1) -> StayTokens:
+def a_stay(hours: int = 90, patient: int = 1, stay: int = 7) -> StayTokens:
     keys = np.round(np.cumsum(np.random.default_rng(hours).normal(size=(hours, 6)), axis=0) / 4, 1)
     nothing = np.zeros((hours, len(EVENT_CHANNELS)), dtype=np.bool_)
     return StayTokens(
-        7, patient, np.arange(2, hours + 2), keys, nothing, np.ones((hours, len(CHANNELS)), dtype=np.bool_)
+        stay, patient, np.arange(2, hours + 2), keys, nothing, np.ones((hours, len(CHANNELS)), dtype=np.bool_)
     )
 
 
@@ -93,7 +95,7 @@ def test_every_published_row_names_its_source_and_cohort() -> None:
 
 def test_states_survive_the_disk_bit_for_bit_and_the_same_states_give_the_same_bytes(tmp_path: Path) -> None:
     stay, settings = a_stay(), Settings()
-    state, _ = stream_stay(stay, stay.keys * 10, settings)
+    state = stream_svdd(stay, stay.keys * 10, settings, None).state
     for name in ("a", "b"):
         write_states(tmp_path / name, {"7": state, "8": state})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
@@ -104,7 +106,7 @@ def test_states_survive_the_disk_bit_for_bit_and_the_same_states_give_the_same_b
 
 def test_a_states_file_cut_short_is_refused_by_name(tmp_path: Path) -> None:
     stay = a_stay()
-    state, _ = stream_stay(stay, stay.keys, Settings())
+    state = stream_svdd(stay, stay.keys, Settings(), None).state
     path = tmp_path / "bucket.safetensors"
     write_states(path, {"7": state})
     path.write_bytes(path.read_bytes()[:-9])
@@ -114,28 +116,30 @@ def test_a_states_file_cut_short_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_streamed_memory_ends_as_one_that_was_given_the_whole_stay() -> None:
     stay, settings = a_stay(), Settings()
-    state, end = stream_stay(stay, stay.keys, settings)
+    end = stream_svdd(stay, stay.keys, settings, None)
     whole = SVDDMemory(capacity(settings), settings.sigma).fit(stay.keys)
     probes = np.random.default_rng(1).normal(size=(50, 6)) * 3
-    assert np.abs(SVDDMemory.from_state(state).score(probes) - whole.score(probes)).max() < 1e-9
-    assert end["counts"]["active"] < len(stay.hours)
-    assert end["relative_bound"] < 1e-9
+    assert np.abs(SVDDMemory.from_state(end.state).score(probes) - whole.score(probes)).max() < 1e-9
+    assert end.counts["active"] < len(stay.hours)
+    assert end.worst["bound"] < 1e-9
 
 
 def test_a_stay_too_short_for_the_cap_is_kept_whole_and_counted_as_collecting() -> None:
     stay = a_stay(hours=10)
-    state, end = stream_stay(stay, stay.keys, Settings())
-    assert len(state["ids"]) == 10
-    assert (end["counts"]["collecting"], end["counts"]["active"], end["relative_bound"]) == (1, 10, None)
+    end = stream_svdd(stay, stay.keys, Settings(), None)
+    assert len(end.state["ids"]) == 10
+    assert (end.counts["collecting"], end.counts["active"], end.worst) == (1, 10, {})
 
 
 def test_tallies_add_up_and_keep_the_worst_bound() -> None:
-    stays = [a_stay(90, patient=1), a_stay(60, patient=1), a_stay(80, patient=2)]
-    ends = [stream_stay(stay, stay.keys, Settings())[1] for stay in stays]
-    row = streaming_row(Settings(), [tally(stays[:2], ends[:2]), tally(stays[2:], ends[2:])])
+    stays = [a_stay(90, patient=1), a_stay(60, patient=1, stay=8), a_stay(80, patient=2, stay=9)]
+    settings = Settings.model_validate({"memories": "svdd"})
+    ends = [stream_svdd(stay, stay.keys, settings, None) for stay in stays]
+    rows = [tally("svdd", stay, end) for stay, end in zip(stays, ends, strict=True)]
+    (row,) = streaming_rows(settings, pl.concat(rows))
     assert (row["stays"], row["patients"], row["tokens"]) == (3, 2, 230)
-    assert row["bound"] == max(end["relative_bound"] for end in ends)
-    assert row["active"] == sum(end["counts"]["active"] for end in ends)
+    assert row["bound"] == max(end.worst["bound"] for end in ends)
+    assert row["active"] == sum(end.counts["active"] for end in ends)
     paths = sum(value for name, value in row.items() if name.startswith("path_"))
     assert paths == row["tokens"]
 

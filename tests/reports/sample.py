@@ -229,6 +229,17 @@ def study(*, simulated: bool = False, show_records: bool = False) -> dict[str, A
             "capacity": "48 declared hours, nu 0.3, sigma 3",
             "paths": {"reserve": 8_122, "walk": 4_140, "repaired": 11},
         },
+        "memories": [
+            {
+                "name": "nc01",
+                "deletion": "bit-identical to the replay of the retained hours",
+                "stays": 68,
+                "patients": 65,
+                "tokens": 12_273,
+                "counts": {"written": 12_273, "protected": 211, "offer_admitted": 640, "offer_gram": 330},
+                "worst": {"protected_error": 0.0156},
+            }
+        ],
         "events": {
             "hr": "above 130 or below 40 per minute",
             "sbp": "below 90 or above 200 mmHg",
