@@ -22,7 +22,7 @@ from flows.errors import FlowError, PartlyDone, StepFailed, TransientFault, data
 from flows.progress import current_progress
 from flows.run.layout import RunLayout
 from flows.settings import Settings
-from flows.steps import cohort, evaluate, report, stream, summarise
+from flows.steps import cohort, evaluate, report, stream, summarise, wards
 from flows.steps.opened import opened_manifest, opened_settings
 
 
@@ -77,6 +77,13 @@ def stream_task(run: str, bucket: int) -> int:
     return hours
 
 
+@task(name="ward", **_OPTIONS)
+def ward_task(run: str, ward: int) -> int:
+    """Build one ward, a memory that patients share; returns its number of stay-hours."""
+    hours: int = _guarded(f"ward {ward}", wards.make_ward, run, ward)
+    return hours
+
+
 @task(name="summarise", **_OPTIONS)
 def summarise_task(run: str) -> None:
     """Put the buckets together into the result tables."""
@@ -92,11 +99,14 @@ def report_task(run: str) -> None:
 @flow(name="study", persist_result=False, validate_parameters=False, log_prints=False)
 def study(run: str) -> None:
     """Cohort, evaluation and streaming by bucket, summary, report, for a run directory whose manifest is in place."""
+    settings = opened_settings(RunLayout(Path(run)))
     buckets = cohort_task(run)
     _each_bucket("evaluate", evaluate_task, run, buckets)
-    if opened_settings(RunLayout(Path(run))).memories:
+    if settings.memories:
         prepare_task(run)
         _each_bucket("stream", stream_task, run, buckets)
+    if numbers := wards.ward_numbers(settings):
+        _each_bucket("wards", ward_task, run, numbers)
     summarise_task(run)
     report_task(run)
 

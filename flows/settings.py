@@ -51,6 +51,8 @@ class Settings(BaseModel):
     nu: float = Field(published.NU, gt=0, le=1, description="Expected share of support hours.")
     sigma: float = Field(published.SIGMA, gt=0, description="Kernel width, in standard deviations of the vitals.")
     declared_hours: int = Field(48, ge=1, description="Hours n0 that set the streamed bound C = 1 / (nu * n0).")
+    wards: int = Field(4, ge=1, le=256, description="Support-vector memories that patients share, by hash.")
+    ward_hours: int = Field(2000, ge=1, description="Hours n0 that set the bound C = 1 / (nu * n0) of a ward.")
     support_threshold: float = Field(
         published.SUPPORT_THRESHOLD, gt=0, lt=1, description="Coefficients above it count as support."
     )

@@ -70,3 +70,8 @@ class RunLayout:
 def bucket_name(bucket: int) -> str:
     """The directory or file stem of one bucket, as in ``bucket=07``."""
     return f"bucket={bucket:02d}"
+
+
+def ward_name(ward: int) -> str:
+    """The file stem of one ward, as in ``ward=03``."""
+    return f"ward={ward:02d}"

@@ -31,9 +31,12 @@ NOT_CLAIMED = (
 
 STATEMENTS = {
     "vla": "ridge with integer ledger: bit-identical to a build from the retained hours only, in any order",
+    "vla unit": "bit-identical to the deterministic replay of the retained hours",
+    "wards": "retained-key refit at the same C, within the certified bound of each state",
     "nc01": "bit-identical to the deterministic replay of the retained hours, deleted ones as holes on the clock",
 }
 _SIZES = ("stays", "patients", "tokens")
+_DECLARED = ("wards", "declared_hours", "cap")
 
 
 def render(layout: RunLayout, settings: Settings) -> None:
@@ -70,7 +73,7 @@ def report_input(layout: RunLayout, settings: Settings) -> dict[str, Any]:
         "contrasts": _rows(layout.results / "contrasts.json"),
         "published": published_rows(),
         "streaming": _streaming(layout),
-        "memories": _matrix_memories(layout),
+        "memories": _other_memories(layout, settings),
         "not_claimed": NOT_CLAIMED,
         "show_records": settings.show_records,
     }
@@ -92,15 +95,17 @@ def _streamed(layout: RunLayout) -> dict[str, dict[str, Any]]:
     return {row["memory"]: row for row in _rows(path)} if path.exists() else {}
 
 
-def _matrix_memories(layout: RunLayout) -> list[dict[str, Any]]:
-    """What the memories other than the gate did, with the statement that a deletion from each may make."""
+def _other_memories(layout: RunLayout, settings: Settings) -> list[dict[str, Any]]:
+    """What the memories other than a stay's own gate did, with the statement that a deletion from each may make."""
     found = []
     for name, row in _streamed(layout).items():
-        if name in STATEMENTS:
-            counts = {key: value for key, value in row.items() if isinstance(value, int) and key not in _SIZES}
-            worst = {key: value for key, value in row.items() if isinstance(value, float)}
+        statement = STATEMENTS.get("vla unit" if name == "vla" and settings.vla_gain == "unit" else name)
+        if statement is not None:
+            facts = {key: value for key, value in row.items() if key not in (*_SIZES, *_DECLARED, "memory")}
+            counts = {key: value for key, value in facts.items() if isinstance(value, int)}
+            worst = {key: value for key, value in facts.items() if isinstance(value, float)}
             sizes = {key: row[key] for key in _SIZES}
-            found.append({"name": name, "deletion": STATEMENTS[name], "counts": counts, "worst": worst, **sizes})
+            found.append({"name": name, "deletion": statement, "counts": counts, "worst": worst, **sizes})
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from flows.run.publish import written_whole
 from flows.run.states import write_states
 from flows.settings import Settings
 from flows.steps.evaluate import measure_stays, read_bucket
-from flows.steps.memories import HELD_OUT, MEMORIES, StreamedStay, capacity, fit_features, read_features
+from flows.steps.memories import HELD_OUT, MEMORIES, StreamedStay, fit_features, read_features
 from flows.steps.opened import opened_manifest
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
+DECLARED = {"svdd": "declared_hours", "wards": "ward_hours"}  # the setting that holds n0, by support-vector memory
 TALLY = "stream"  # the name of the memories' table of counts
 # One row per stay, memory and quantity; quantities of kind "worst" are told by their largest, counts by their sum.
 STREAM_SCHEMA: Mapping[str, Any] = {
@@ -105,9 +106,9 @@ def tally(memory: str, stay: StayTokens, end: StreamedStay) -> pl.DataFrame:
     )
 
 
-def streaming_rows(settings: Settings, tallies: pl.DataFrame) -> list[dict[str, Any]]:
-    """The counts of all stays as one flat row a memory, in the order of the settings."""
-    return [_streaming_row(settings, name, tallies.filter(pl.col("memory") == name)) for name in settings.memories]
+def streaming_rows(memories: Iterable[str], settings: Settings, tallies: pl.DataFrame) -> list[dict[str, Any]]:
+    """The counts of all stays as one flat row a memory, in the order given."""
+    return [_streaming_row(settings, name, tallies.filter(pl.col("memory") == name)) for name in memories]
 
 
 def _streaming_row(settings: Settings, memory: str, own: pl.DataFrame) -> dict[str, Any]:
@@ -117,10 +118,11 @@ def _streaming_row(settings: Settings, memory: str, own: pl.DataFrame) -> dict[s
     for kind, quantity, total, worst in totals.sort("kind", "quantity").iter_rows():
         found[quantity] = int(total) if kind == "count" else worst
     row = {"memory": memory, "stays": own["stay_id"].n_unique(), "patients": own["subject_id"].n_unique()}
-    if memory != "svdd":
+    if memory not in DECLARED:
         return row | found
-    declared = {"cap": capacity(settings), "declared_hours": settings.declared_hours, "bound": None}
-    return row | declared | found
+    hours = getattr(settings, DECLARED[memory])
+    declared = {"cap": 1.0 / (settings.nu * hours), "declared_hours": hours, "bound": None}
+    return row | declared | ({"wards": settings.wards} if memory == "wards" else {}) | found
 
 
 def _protected(memory: str, stay: StayTokens, end: StreamedStay, settings: Settings) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from flows.steps.evaluate import measured_channels, parts, protocol
 from flows.steps.memories import features_path
 from flows.steps.opened import opened_manifest
 from flows.steps.stream import TALLY, protected_path, states_path, streamed, streaming_rows, tally_path
+from flows.steps.wards import WARDS, ward_counts_path, ward_numbers, ward_path
 
 SCHEMA_VERSION = 1
 
@@ -42,9 +43,10 @@ def summarise(layout: RunLayout, settings: Settings) -> None:
     with recorded_step(layout, "evaluate", published) as facts:
         counts = _emptied(layout.generation(layout.counts.name))
         _gather_counts(layout, settings, buckets, counts)
-        write_results(layout.cohort, counts, settings, _emptied(layout.generation(layout.results.name)))
         _gather_retained(layout, settings, buckets)
         _gather_memories(layout, settings, buckets)
+        _gather_wards(layout, settings, counts)
+        write_results(layout.cohort, counts, settings, _emptied(layout.generation(layout.results.name)))
         for part in published:
             publish_directory(layout.generation(part.name), part)
         facts.update(buckets=len(buckets))
@@ -91,7 +93,11 @@ def _retention(cohort: Path, counts: Path, settings: Settings) -> Tables:
 
 def _streaming(cohort: Path, counts: Path, settings: Settings) -> Tables:
     del cohort
-    return {"streaming": streaming_rows(settings, read_counts(counts, TALLY))} if settings.memories else {}
+    if not settings.memories:
+        return {}
+    shared = [WARDS] if ward_numbers(settings) else []
+    tallies = pl.concat([read_counts(counts, name) for name in (TALLY, *shared)])
+    return {"streaming": streaming_rows([*settings.memories, *shared], settings, tallies)}
 
 
 # Makers of result tables from (cohort, counts, settings): a further result is a further maker.
@@ -121,6 +127,16 @@ def _gather_counts(layout: RunLayout, settings: Settings, buckets: Iterable[int]
         (out / name).mkdir()
         for bucket in buckets:
             shutil.copyfile(part(layout, bucket), out / name / f"{bucket_name(bucket)}.parquet")
+
+
+def _gather_wards(layout: RunLayout, settings: Settings, counts: Path) -> None:
+    """Copy the wards and their counts; the counts of a ward are a file named by its number."""
+    places = (counts / WARDS, layout.generation(layout.memories.name) / WARDS)
+    for ward in ward_numbers(settings):
+        for place in places:
+            place.mkdir(exist_ok=True)
+        shutil.copyfile(ward_counts_path(layout, ward), places[0] / f"{bucket_name(ward)}.parquet")
+        shutil.copyfile(ward_path(layout, ward), places[1] / ward_path(layout, ward).name)
 
 
 def _gather_retained(layout: RunLayout, settings: Settings, buckets: Iterable[int]) -> None:

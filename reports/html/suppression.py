@@ -255,7 +255,8 @@ def _memory(row: MemoryRow) -> MemoryRow:
     """Offers are hidden with what would reveal a small one; stays and patients are those of the gate and not shown."""
     offers = {name: _size(count) for name, count in row.counts.items() if name.startswith("offer_")}
     hidden = hide_in_total(sum(offers.values()), offers)
-    shown = {name: HIDDEN if name in hidden else _keep(count) for name, count in row.counts.items()}
+    rests = {name for name in ("active", "hot") if is_small(_size(row.tokens) - _size(row.counts.get(name)))}
+    shown = {name: HIDDEN if name in hidden | rests else _keep(count) for name, count in row.counts.items()}
     return replace(row, stays=HIDDEN, patients=HIDDEN, tokens=_keep(row.tokens), counts=shown)
 
 

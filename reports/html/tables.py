@@ -250,6 +250,11 @@ def _audit_cells(
 MEMORY_WORDS = {
     "vla": "VLA, least squares",
     "nc01": "NC01, protected reads",
+    "wards": "Wards, support-vector memories that patients share",
+    "active": "Stay-hours with a coefficient above zero",
+    "hot": "Stay-hours in the solver's arrays, the others kept cold",
+    "collecting": "Stays in wards too small for a gate",
+    "bound": "Worst certified bound on the error of a score",
     "written": "Stay-hours written",
     "shortened": "Stay-hours longer than any of training, shortened",
     "protected": "Stay-hours protected when the stays ended",

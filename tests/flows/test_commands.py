@@ -136,7 +136,7 @@ def test_tallies_add_up_and_keep_the_worst_bound() -> None:
     settings = Settings.model_validate({"memories": "svdd"})
     ends = [stream_svdd(stay, stay.keys, settings, None) for stay in stays]
     rows = [tally("svdd", stay, end) for stay, end in zip(stays, ends, strict=True)]
-    (row,) = streaming_rows(settings, pl.concat(rows))
+    (row,) = streaming_rows(settings.memories, settings, pl.concat(rows))
     assert (row["stays"], row["patients"], row["tokens"]) == (3, 2, 230)
     assert row["bound"] == max(end.worst["bound"] for end in ends)
     assert row["active"] == sum(end.counts["active"] for end in ends)
