@@ -22,7 +22,7 @@ from flows.errors import UsageProblem
 
 Channel = Literal["hr", "sbp", "rr", "spo2", "temp"]
 
-QUICK: dict[str, Any] = {"stays": 40, "bootstrap_draws": 1000, "simulated_patients": 80}
+QUICK: dict[str, Any] = {"stays": 40, "bootstrap_draws": 1000, "simulated_patients": 80, "recall_events": 2}
 
 _OPERATIONAL: JsonDict = {"operational": True}
 
@@ -53,6 +53,9 @@ class Settings(BaseModel):
     declared_hours: int = Field(48, ge=1, description="Hours n0 that set the streamed bound C = 1 / (nu * n0).")
     wards: int = Field(4, ge=1, le=256, description="Support-vector memories that patients share, by hash.")
     ward_hours: int = Field(2000, ge=1, description="Hours n0 that set the bound C = 1 / (nu * n0) of a ward.")
+    recall_events: int = Field(
+        8, ge=0, description="Event hours asked of each stay in the measure of net recall; 0 leaves it out."
+    )
     support_threshold: float = Field(
         published.SUPPORT_THRESHOLD, gt=0, lt=1, description="Coefficients above it count as support."
     )
@@ -70,6 +73,12 @@ class Settings(BaseModel):
     )
     runner: Literal["threads", "dask"] = Field("threads", description="Engine.", json_schema_extra=_OPERATIONAL)
     workers: int | None = Field(None, ge=1, description="Buckets at a time.", json_schema_extra=_OPERATIONAL)
+    dask_address: str | None = Field(
+        None, description="Scheduler of a running Dask cluster; else a local one.", json_schema_extra=_OPERATIONAL
+    )
+    task_timeout: int | None = Field(
+        None, ge=1, description="Seconds that one bucket may take.", json_schema_extra=_OPERATIONAL
+    )
     threads: int | None = Field(None, ge=1, description="Threads of DuckDB.", json_schema_extra=_OPERATIONAL)
     memory_limit: str = Field(
         "2GiB", pattern=r"^[0-9.]+ ?[KMGT]i?B$", description="Memory of DuckDB.", json_schema_extra=_OPERATIONAL

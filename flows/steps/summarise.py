@@ -21,6 +21,7 @@ from flows.settings import Settings
 from flows.steps.evaluate import measured_channels, parts, protocol
 from flows.steps.memories import features_path
 from flows.steps.opened import opened_manifest
+from flows.steps.recall import RECALL, recall_path, recall_table
 from flows.steps.stream import TALLY, protected_path, states_path, streamed, streaming_rows, tally_path
 from flows.steps.wards import WARDS, ward_counts_path, ward_numbers, ward_path
 
@@ -100,8 +101,14 @@ def _streaming(cohort: Path, counts: Path, settings: Settings) -> Tables:
     return {"streaming": streaming_rows([*settings.memories, *shared], settings, tallies)}
 
 
+def _recall(cohort: Path, counts: Path, settings: Settings) -> Tables:
+    if not settings.recall_events:
+        return {}
+    return {RECALL: recall_table(read_counts(counts, RECALL), settings, _never_measured(cohort))}
+
+
 # Makers of result tables from (cohort, counts, settings): a further result is a further maker.
-RESULTS: tuple[Callable[[Path, Path, Settings], Tables], ...] = (_retention, _streaming)
+RESULTS: tuple[Callable[[Path, Path, Settings], Tables], ...] = (_retention, _streaming, _recall)
 
 
 def count_parts(settings: Settings) -> dict[str, CountPart]:
@@ -110,7 +117,8 @@ def count_parts(settings: Settings) -> dict[str, CountPart]:
     Every table has columns stay_id and subject_id, so that a deletion can take rows out of any of them.
     """
     tables: dict[str, CountPart] = {rule.name: partial(_scores, step) for step, rule in protocols(settings).items()}
-    return tables | ({TALLY: tally_path} if settings.memories else {})
+    tables |= {TALLY: tally_path} if settings.memories else {}
+    return tables | ({RECALL: recall_path} if settings.recall_events else {})
 
 
 def read_counts(counts: Path, name: str) -> pl.DataFrame:
