@@ -22,6 +22,7 @@ from flows.errors import FlowError
 from flows.run.layout import RunLayout
 from flows.run.states import read_states, write_states
 from flows.settings import Settings
+from memory.contract import MemoryRefused
 from memory.features import VitalFeatures
 from memory.nc01 import ICU, NC01Bank, NoveltyOffers
 from memory.svdd import SVDDMemory
@@ -120,9 +121,11 @@ def fit_features(layout: RunLayout, settings: Settings) -> None:
     hours = pl.scan_parquet(layout.cohort / "hourly" / "*" / "*.parquet").select("stay_id", "hour", *columns)
     rows = hours.join(train, on="stay_id", how="semi").sort("stay_id", "hour").collect()
     keys = rows.select(columns).to_numpy()
-    fitted = VitalFeatures.fit(
-        keys[:, selectors(settings)], rows["hour"].to_numpy(), keys, d_k=settings.directions, seed=settings.seed
-    )
+    given = (keys[:, selectors(settings)], rows["hour"].to_numpy(), keys)
+    try:
+        fitted = VitalFeatures.fit(*given, d_k=settings.directions, seed=settings.seed)
+    except MemoryRefused as failure:
+        raise FlowError(f"features of the matrix memories: {failure}, or choose --memories svdd") from None
     write_states(path, {"features": fitted.to_state()})
 
 
