@@ -21,8 +21,8 @@ class Entry:
 
 def inventory(layout: RunLayout) -> tuple[Entry, ...]:
     """All published files of a run, sorted by name; the manifest and unpublished work are left out."""
-    parts = (layout.cohort, layout.memories, layout.retained, layout.counts, layout.results, layout.report)
-    return entries(layout, parts)
+    made = (layout.cohort, layout.memories, layout.retained, layout.counts, layout.results, layout.report)
+    return entries(layout, (*made, layout.receipts, layout.state_manifest))
 
 
 def entries(layout: RunLayout, parts: Iterable[Path]) -> tuple[Entry, ...]:

@@ -34,7 +34,7 @@ class RunLayout:
 
     @property
     def memories(self) -> Path:
-        """Memory states as safetensors, one file a bucket."""
+        """Memory states as safetensors: one file a bucket, one a ward, and the features of the matrix memories."""
         return self.root / "memories"
 
     @property
@@ -51,6 +51,16 @@ class RunLayout:
     def report(self) -> Path:
         """The self-contained report."""
         return self.root / "report.html"
+
+    @property
+    def receipts(self) -> Path:
+        """Receipts of the deletions that this run went through, one file each."""
+        return self.root / "receipts"
+
+    @property
+    def state_manifest(self) -> Path:
+        """Digests of the run's files and a nonce, after a deletion; what a receipt is about."""
+        return self.root / "state.json"
 
     @property
     def generations(self) -> Path:
