@@ -123,7 +123,8 @@ def count_parts(settings: Settings) -> dict[str, CountPart]:
 
 def read_counts(counts: Path, name: str) -> pl.DataFrame:
     """One table of counts over all buckets, in order of bucket."""
-    return pl.concat([pl.read_parquet(file) for file in sorted((counts / name).glob("*.parquet"))])
+    files = sorted((counts / name).glob("*.parquet"), key=lambda file: (len(file.name), file.name))
+    return pl.concat([pl.read_parquet(file) for file in files])
 
 
 def _scores(step: str, layout: RunLayout, bucket: int) -> Path:
