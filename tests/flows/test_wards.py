@@ -15,6 +15,7 @@ from flows.run.layout import RunLayout
 from flows.run.manifest import Manifest, write_manifest
 from flows.run.states import read_states, write_states
 from flows.settings import Settings
+from flows.steps.stream import STREAM_SCHEMA
 from flows.steps.wards import (
     Ward,
     build_ward,
@@ -237,3 +238,12 @@ def test_counts_after_a_deletion_are_those_of_a_ward_that_never_held_the_stay(la
     assert gone not in set(counts["stay_id"])
     tokens = counts.filter(pl.col("quantity") == "tokens")["value"].sum()
     assert tokens == len(after.stay)
+
+
+def test_a_ward_without_patients_is_a_file_without_tokens_and_without_counts(layout: RunLayout) -> None:
+    many = SETTINGS.model_copy(update={"wards": 200})
+    taken = {ward_of(many.seed, subject, 200) for subject in subjects_of(layout.cohort).values()}
+    empty = next(ward for ward in range(200) if ward not in taken)
+    assert make_ward(layout, many, empty) == 0
+    assert len(read_ward(ward_path(layout, empty)).stay) == 0
+    assert pl.read_parquet(ward_counts_path(layout, empty)).schema == pl.Schema(STREAM_SCHEMA)
