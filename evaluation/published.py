@@ -115,3 +115,110 @@ DELETION_LATENCY_PUBLISHED = {
     384: PublishedLatency(1.04e-3, 59e-3),
     512: PublishedLatency(0.69e-3, 159e-3),
 }
+
+
+@dataclass(frozen=True)
+class PublishedFigure:
+    """One published figure of a campaign and the conditions that its source names."""
+
+    value: float | int | str
+    source: str
+    conditions: str
+
+
+NC01 = "NC01/CP64-v2.0"
+VLA = "Pandey and Singh, arXiv 2605.11196, and its page"
+SVDA = "Arampatzakis, Sevetlidis and Pavlidis, TMLR 2026"
+
+
+def _figures(source: str, conditions: str, **values: float | int | str) -> dict[str, PublishedFigure]:
+    return {name: PublishedFigure(value, source, conditions) for name, value in values.items()}
+
+
+NC01_PUBLISHED = {
+    **_figures(
+        NC01,
+        "seven regimes x 3 seeds x 4,096 tokens x 2 precisions; generators not published",
+        transitions=172_032,
+        retention_float64=0.0156097412,
+        retention_float32=0.0156098802,
+        admission_float64=0.0156097412,
+        admission_float32=0.0156098076,
+        violations=0,
+        admissions=1_101,
+        norm=11.5878,
+        out_of_domain=3,
+    ),
+    **_figures(NC01, "24 banks x 512 tokens x 2 precisions", stress_error=0.01561075, stress_norm=63.98),
+    **_figures(NC01, "32 banks x 32,832 steps from zero", zero_admissions=2_080, zero_breaches=0),
+    **_figures(
+        NC01,
+        "CPU and GPU, sequential and segment, 21 x 1,024 tokens, 86,016 transitions",
+        path_gap_float32=1.76e-6,
+        path_decisions_changed=0,
+    ),
+    **_figures(NC01, "512 hard fp32 admissions, CPU", hard_over=6, hard_worst=0.015635001),
+    **_figures(NC01, "local checks", reader=5.6e-16, variational=2.2e-16, active_guard=2.3e-15),
+    **_figures(NC01, "128 x 128, eight commitments; disputed by its review", operations=15_500, bytes=65_536 + 10_652),
+}
+
+VLA_PUBLISHED = {
+    **_figures(
+        VLA,
+        "random input, T = 1,000",
+        linear_norm=1_630,
+        vla_norm=15,
+        ratio=110,
+        penalty_first=56,
+        penalty_last=10,
+        jacobian=1.0,
+    ),
+    **_figures(VLA, "trained, 16 and 48 pairs, keys not normalised", keys_not_normalised="NaN"),
+    **_figures(VLA, "page", kernel_speed=14, crossing=43_000),
+}
+
+RECALL_PUBLISHED = {
+    (memory, n): PublishedFigure(value, VLA, "exact match after training")
+    for memory, values in {
+        "VLA unit": {4: 1.0, 8: 1.0, 12: 1.0, 24: 1.0, 16: 0.990, 48: 0.044},
+        "delta": {4: 0.97, 8: 0.73, 12: 0.10, 24: 0.010},
+        "linear": {4: 0.27, 24: 0.08},
+        "penalty frozen": {16: 0.091, 48: 0.043},
+    }.items()
+    for n, value in values.items()
+}
+SUPPORT_FRACTION_PUBLISHED = PublishedFigure(1.0, SVA, "distinct keys, ten pairs, after training")
+
+SPECTRAL_PUBLISHED = _figures(
+    SVDA,
+    "sigma = 4, 2, 1, 0.5, rho = 0.9, seed 7",
+    kept="0, 1",
+    energy=0.941176,
+    energy_first=0.752941,
+    masked_less_selected=0.0,
+    score_error=0.370472,
+    row_change=0.211509,
+    renormalised=1.70289,
+)
+
+
+@dataclass(frozen=True)
+class PublishedTask:
+    """Published recall of one policy on one synthetic task."""
+
+    task: str
+    policy: str
+    value: float
+    source: str = SVA
+
+
+TASKS_PUBLISHED = (
+    PublishedTask("skewed redundancy", "support", 0.861),
+    PublishedTask("skewed redundancy", "oracle attention mass", 0.319),
+    PublishedTask("skewed redundancy", "random", 0.472),
+    PublishedTask("skewed redundancy", "recency", 0.0),
+    PublishedTask("distinct keys", "gate", 0.955),
+    PublishedTask("distinct keys", "no gate", 0.970),
+    PublishedTask("distinct keys", "softmax", 0.535),
+    PublishedTask("distinct keys", "support fraction", 1.00),
+)

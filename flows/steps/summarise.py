@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 from threadpoolctl import threadpool_limits
 
+from evaluation import synthetic_tasks
 from evaluation.retention import EVENT_CHANNELS, RetentionProtocol
 from evaluation.retention_tables import contrast_rows, retention_rows
 from flows.run.layout import RunLayout, bucket_name
@@ -104,7 +105,8 @@ def _streaming(cohort: Path, counts: Path, settings: Settings) -> Tables:
 def _recall(cohort: Path, counts: Path, settings: Settings) -> Tables:
     if not settings.recall_events:
         return {}
-    return {RECALL: recall_table(read_counts(counts, RECALL), settings, _never_measured(cohort))}
+    rows = recall_table(read_counts(counts, RECALL), settings, _never_measured(cohort))
+    return {RECALL: rows, "tasks": synthetic_tasks.rows(seed=settings.seed)}
 
 
 # Makers of result tables from (cohort, counts, settings): a further result is a further maker.
