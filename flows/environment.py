@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 HOME_VARIABLE = "PREFECT_HOME"
+SERVER_VARIABLE = "PREFECT_API_URL"
 
 _DEFAULTS = {
     "DASK_LOGGING__DISTRIBUTED": "critical",
@@ -16,6 +17,7 @@ _DEFAULTS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     # The first start migrates a new database: tens of seconds on a busy machine.
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
 }
 
 

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
-from prefect import Task, flow, task, unmapped
+from prefect import Task, flow, runtime, task, unmapped
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State, TaskRun
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.objects import FlowRun, State, TaskRun, WorkerStatus
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.futures import PrefectFuture, as_completed
+from prefect.states import Cancelled
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from prefect.tasks import exponential_backoff
+from prefect.workers.process import ProcessWorker
 
+from flows import deployed
 from flows.device import checked_device
 from flows.errors import FlowError, PartlyDone, StepFailed, TransientFault, data_free
 from flows.progress import current_progress
@@ -27,7 +36,7 @@ from flows.run.layout import RunLayout
 from flows.settings import Settings
 from flows.steps import cohort, evaluate, recall, report, stream, summarise, wards
 from flows.steps.opened import opened_manifest, opened_settings
-
+from flows.study import run_study as study_of
 
 PARTS = ("cohort", "evaluate", "stream", "report")
 DEVICE_SLOTS = "icu-device-memory"
@@ -203,7 +212,9 @@ class _Shown:
 
     def __init__(self, step: str, buckets: int) -> None:
         self._buckets, self._done, self._told = buckets, 0, time.monotonic()
-        self._artefact = create_progress_artifact(0.0, key=f"{step}-progress", description=f"{step}: buckets finished")
+        self._artefact = cast(
+            "UUID", create_progress_artifact(0.0, key=f"{step}-progress", description=f"{step}: buckets finished")
+        )
 
     def one_more(self) -> None:
         """Count a finished bucket; the server is told every other second and at the end."""
@@ -211,7 +222,8 @@ class _Shown:
         now = time.monotonic()
         if self._done == self._buckets or now - self._told >= _SHOWN_EVERY:
             self._told = now
-            update_progress_artifact(self._artefact, 100.0 * self._done / self._buckets)
+            with suppress(Exception):  # a server that is away for a moment costs a picture, not a study
+                update_progress_artifact(self._artefact, 100.0 * self._done / self._buckets)
 
 
 def _outcome(future: PrefectFuture[int]) -> int | FlowError:
@@ -219,3 +231,124 @@ def _outcome(future: PrefectFuture[int]) -> int | FlowError:
     if isinstance(outcome, int | FlowError):
         return outcome
     return StepFailed(f"a task ended as {type(outcome).__name__}; run the same command again")
+
+
+# ---- deployments: what prefect.yaml names ----
+
+
+@flow(name="study", **_FLOW)
+def deployed_study(source: str, run: str, settings: str | None = None) -> None:
+    """A whole study, or what is left of it; SOURCE, RUN and the settings are paths, as on the command line."""
+    with _told("study"):
+        chosen = deployed.named_settings(settings)
+        if chosen.memories and _device_worker_is_up():
+            deployed.build_cohort_only(source, run, chosen, run_study)
+            _sent_to_device("stream/stream-gpu", run=run, settings=settings)
+        outcome = study_of(source, Path(run), chosen)
+        _told_where(outcome.report)
+
+
+@flow(name="cohort", **_FLOW)
+def deployed_cohort(source: str, run: str, settings: str | None = None) -> None:
+    """Begin a run and build its cohort."""
+    with _told("cohort"):
+        deployed.build_cohort_only(source, run, deployed.named_settings(settings), run_study)
+
+
+@flow(name="stream", **_FLOW)
+def deployed_stream(run: str, settings: str | None = None) -> None:
+    """Stream a run whose cohort is built, on a worker with a device where one is up and in place otherwise."""
+    with _told("stream"):
+        chosen = deployed.named_settings(settings)
+        if _is_sent() or not _sent_to_device("stream/stream-gpu", run=run, settings=settings):
+            deployed.work_on(run, "stream", chosen, run_study)
+
+
+@flow(name="evaluate", **_FLOW)
+def deployed_evaluate(run: str, settings: str | None = None) -> None:
+    """Measure a streamed run and publish its tables."""
+    with _told("evaluate"):
+        deployed.work_on(run, "evaluate", deployed.named_settings(settings), run_study)
+
+
+@flow(name="report", **_FLOW)
+def deployed_report(run: str, settings: str | None = None) -> None:
+    """Render the report of an evaluated run."""
+    with _told("report"):
+        _told_where(deployed.render(run, deployed.named_settings(settings)))
+
+
+@contextmanager
+def _told(step: str) -> Iterator[None]:
+    """What a deployment run raises is stored by the server: one line without data and without a cause."""
+    try:
+        yield
+        return
+    except Exception as failure:
+        told = data_free(failure, step)
+    raise told
+
+
+def _told_where(report: Path) -> None:
+    """The report's path as an artefact; the report itself stays where it is."""
+    create_markdown_artifact(f"The report is at `{report}` on the machine of the run.", key="report")
+
+
+CPU_POOL, DEVICE_POOL = "icu-cpu", "icu-gpu"
+_POOLS = {CPU_POOL: 4, DEVICE_POOL: 1}  # runs at a time
+_QUEUES = {CPU_POOL: {"deletions": 1, "studies": 2}, DEVICE_POOL: {"deletions": 1, "studies": 1}}
+_SLOTS = 2  # buckets at a time in the memory of a device
+_POLL = 2.0  # seconds between two looks at a run that was sent to another worker
+
+
+def make_pools() -> None:
+    """Make the work pools, their queues and the slots for device memory, or bring their limits up to date."""
+    with get_client(sync_client=True) as client:
+        for pool, limit in _POOLS.items():
+            client.create_work_pool(
+                WorkPoolCreate(
+                    name=pool,
+                    type="process",
+                    base_job_template=ProcessWorker.get_default_base_job_template(),
+                    concurrency_limit=limit,
+                ),
+                overwrite=True,
+            )
+            for priority, (queue, runs) in enumerate(_QUEUES[pool].items(), start=1):
+                with suppress(ObjectAlreadyExists):
+                    client.create_work_queue(queue, work_pool_name=pool, concurrency_limit=runs, priority=priority)
+        client.create_concurrency_limit(tag=DEVICE_SLOTS, concurrency_limit=_SLOTS)
+
+
+def _device_worker_is_up() -> bool:
+    """Whether a worker of the device pool has lately been heard of."""
+    with get_client(sync_client=True) as client:
+        try:
+            workers = client.read_workers_for_work_pool(DEVICE_POOL)
+        except ObjectNotFound:
+            return False
+    return any(worker.status == WorkerStatus.ONLINE for worker in workers)
+
+
+def _is_sent() -> bool:
+    """Whether this run is one that was sent to the device pool."""
+    return str(runtime.deployment.name).endswith("-gpu")
+
+
+def _sent_to_device(name: str, **parameters: Any) -> bool:
+    """Have a deployment of the device pool do the work and wait for it; False where no worker takes it.
+
+    Raises PartlyDone where the run that was sent did not complete.
+    """
+    if not _device_worker_is_up():
+        return False
+    sent = cast("FlowRun", run_deployment(name, parameters=parameters, timeout=0, as_subflow=False)).id
+    with get_client(sync_client=True) as client:
+        while not (state := client.read_flow_run(sent).state) or not state.is_final():
+            if not (state and (state.is_running() or state.is_cancelling())) and not _device_worker_is_up():
+                client.set_flow_run_state(sent, Cancelled(message="no worker took it"), force=True)
+                return False
+            time.sleep(_POLL)
+    if not state.is_completed():
+        raise PartlyDone(f"{name}: ended as {state.name} on {DEVICE_POOL}; run the same deployment again")
+    return True

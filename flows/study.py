@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.environment import prepare_environment
-from flows.errors import FlowError
+from flows.device import checked_device
+from flows.environment import SERVER_VARIABLE, prepare_environment
 from flows.run.layout import RunLayout
 from flows.settings import Settings
 from flows.steps.preflight import locate_source, opened_run
@@ -31,25 +32,17 @@ def run_study(source_name: str, out: Path, settings: Settings) -> StudyOutcome:
     other rooms, each one line.
     """
     settings = settled(settings)
-    _refuse_absent_device(settings)
+    checked_device(settings.device)
     layout = RunLayout(out.expanduser().absolute())
     source = locate_source(source_name, layout, settings)
     with opened_run(layout, source, settings) as pending:
         if pending:
             prepare_environment(layout.data_root)
-            end_server_with_this_process()
+            if not os.environ.get(SERVER_VARIABLE):
+                end_server_with_this_process()
             from flows import prefect_flows  # noqa: PLC0415 (seconds to import, and its environment must be set first)
 
             prefect_flows.run_study(layout, settings)
             refuse_suppressed(layout, settings.state)  # suppressed while the study ran
         shutil.rmtree(layout.generations, ignore_errors=True)
     return StudyOutcome(layout.report, layout.root, fresh=pending)
-
-
-def _refuse_absent_device(settings: Settings) -> None:
-    if settings.device != "cuda":
-        return
-    import torch  # noqa: PLC0415 (seconds to import)
-
-    if not torch.cuda.is_available():
-        raise FlowError("--device cuda: no such device on this machine; use --device auto or cpu")
