@@ -43,10 +43,6 @@ class _Matrix:
     basis: Tensor
     pinned: Tensor
 
-    def to(self, kind: torch.dtype) -> _Matrix:
-        """The same numbers in another type."""
-        return _Matrix(self.complement.to(kind), self.basis.to(kind), self.pinned.to(kind))
-
 
 @dataclass(frozen=True)
 class _Measured:
@@ -95,8 +91,8 @@ def settle(
 def _expire(state: State, banks: _Offers) -> None:
     addresses, targets, pins = _register(state, banks)
     held, (basis, pinned) = _held(state, banks), factor(addresses, pins, banks.kept)
-    split_again = _Matrix(_released(held, basis, pinned), basis, pinned).to(state.complement.dtype)
-    new = _absorbed(split_again, addresses, pins, banks.kept)
+    split_again = _Matrix(_released(held, basis, pinned), basis, pinned)
+    new = _absorbed(split_again, state.complement.dtype, addresses, pins, banks.kept)
     everything = torch.ones_like(banks.kept[:, 0])
     _publish(state, banks.at, new.stored, (addresses, targets, pins), everything)
     state.active[banks.at] = banks.kept
@@ -143,7 +139,7 @@ def _enlarge(held: _Matrix, offers: _Offers, register: tuple[Tensor, Tensor] | N
     fresh, below = fresh / tau, inside @ pinned
     along = (now - below) / tau
     if register is None:
-        complement = torch.addcmul(held.complement, fresh.mT, along, value=-1)
+        complement = held.complement.addcmul_(fresh.mT, along, value=-1)
     else:
         complement = _released(held, torch.cat((basis, fresh.mT), 2), torch.cat((pinned, along), 1))
     basis = torch.where(offers.chosen[:, None, :], fresh.mT, basis)
@@ -152,42 +148,51 @@ def _enlarge(held: _Matrix, offers: _Offers, register: tuple[Tensor, Tensor] | N
 
 
 def _released(held: _Matrix, basis: Tensor, pinned: Tensor) -> Tensor:
-    """X for another protected part of the same matrix: X + Q Y - Q' Y'."""
+    """X for another protected part of the same matrix, X + Q Y - Q' Y', in the place of X."""
     signed = torch.cat((held.basis, -basis), 2)
-    return torch.baddbmm(held.complement, signed, torch.cat((held.pinned, pinned), 1))
+    return held.complement.baddbmm_(signed, torch.cat((held.pinned, pinned), 1))
 
 
 def _fitted(
     new: _Matrix, left: Tensor, kind: torch.dtype, addresses: Tensor, pins: Tensor, active: Tensor
 ) -> _Measured:
     """The arrays to store, X scaled down where it exceeds the squared norm `left` beside the protected part."""
-    measured = _absorbed(new.to(kind), addresses, pins, active)
+    measured = _absorbed(new, kind, addresses, pins, active)
     over = measured.rest2 > left
     if not bool(over.any()):
         return measured
     scale = torch.where(over, (left.clamp_min(0) / measured.rest2).sqrt(), 1)
     smaller = _Matrix(new.complement * scale[:, None, None], new.basis, new.pinned)
-    return _absorbed(smaller.to(kind), addresses, pins, active)
+    return _absorbed(smaller, kind, addresses, pins, active)
 
 
-def _absorbed(rounded: _Matrix, addresses: Tensor, pins: Tensor, active: Tensor) -> _Measured:
-    """The rounded arrays after Y took up the leak of rounding in the protected reads, rounded again and measured."""
-    exact = rounded.to(EXACT)
-    coordinates = addresses.mT @ exact.basis
-    leaked, along = (torch.cat((addresses, exact.basis), 2).mT @ exact.complement).chunk(2, 1)
-    error = pins - (coordinates @ exact.pinned + leaked)
+def _absorbed(new: _Matrix, kind: torch.dtype, addresses: Tensor, pins: Tensor, active: Tensor) -> _Measured:
+    """The arrays rounded to `kind` after Y took up the leak of rounding in the protected reads, measured as stored.
+
+    X is rounded in the place of the float64 one: fresh pages for it would cost more than the arithmetic.
+    """
+    stored = new.complement.to(kind)
+    complement = new.complement.copy_(stored)
+    narrow = new.basis.to(kind)
+    basis, rounded = narrow.to(EXACT), new.pinned.to(kind).to(EXACT)
+    coordinates = addresses.mT @ basis
+    leaked, along = (torch.cat((addresses, basis), 2).mT @ complement).chunk(2, 1)
+    error = pins - (coordinates @ rounded + leaked)
     correction = torch.linalg.solve(padded(coordinates, active), error)
-    pinned = (exact.pinned + correction).to(rounded.pinned.dtype)
+    pinned = (rounded + correction).to(kind)
     final = pinned.to(EXACT)
-    cross = (((exact.basis.mT @ exact.basis) @ final + 2 * along) * final).sum((1, 2))
-    rest2 = torch.linalg.vector_norm(exact.complement, dim=(1, 2)).square()
-    stored = _Matrix(rounded.complement, rounded.basis, pinned)
-    return _Measured(stored, coordinates @ final + leaked, rest2, rest2 + cross)
+    cross = (((basis.mT @ basis) @ final + 2 * along) * final).sum((1, 2))
+    rest2 = torch.linalg.vector_norm(complement, dim=(1, 2)).square()
+    stored_arrays = _Matrix(stored, narrow, pinned)
+    return _Measured(stored_arrays, coordinates @ final + leaked, rest2, rest2 + cross)
 
 
 def _held(state: State, banks: _Offers) -> _Matrix:
-    """The stored arrays of some banks in float64."""
-    return _Matrix(*(_some(part, banks.at) for part in (state.complement, *state.protected()))).to(EXACT)
+    """The arrays of some banks in float64; X is a copy that may be overwritten."""
+    complement = _some(state.complement, banks.at).to(EXACT)
+    if complement is state.complement:
+        complement = complement.clone()
+    return _Matrix(complement, *(_some(part, banks.at).to(EXACT) for part in state.protected()))
 
 
 def _register(state: State, banks: _Offers) -> tuple[Tensor, Tensor, Tensor]:

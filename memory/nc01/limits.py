@@ -18,6 +18,8 @@ GRAM = 1 / 4
 """Smallest admitted eigenvalue of the Gram matrix of the protected addresses."""
 RHO = 1 / 64
 """Weight of the write's own residual in the transition."""
+NOISE = 2.0
+"""Roundings of a key's norm below which what lies outside the protected span is taken for none; ours."""
 ALPHA_MAX = 1 - 2**-12
 """Largest gate; the source says only "below 1"."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from memory.nc01.limits import RHO, ROOM, Guard
+from memory.nc01.limits import NOISE, RHO, ROOM, Guard
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,9 @@ def writes(tokens: Tokens, basis: Tensor, pinned: Tensor, guard: Guard) -> Write
     held = inside @ pinned
     alpha, beta = tokens.alpha, tokens.beta
     tau2, pi2 = rest.square().sum(-1), inside.square().sum(-1)
+    # A key inside the span leaves rounding noise, which is no direction: with a strength up to 65 it would be written.
+    noise = tau2 <= (NOISE * torch.finfo(rest.dtype).eps) ** 2 * (tau2 + pi2)
+    rest, tau2 = torch.where(noise[..., None], 0, rest), torch.where(noise, 0, tau2)
     gain = 1 / (tau2 + RHO)
     strength = beta * (1 + pi2 * gain)
     keep = alpha * beta + (1 - alpha + alpha * beta * pi2) * gain
