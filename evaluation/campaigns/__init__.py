@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from evaluation.campaigns import nc01, recall, spectral, vla
+from evaluation.campaigns.nc01 import run as nc01
+from evaluation.campaigns.recall import run as recall
+from evaluation.campaigns.spectral import run as spectral
 from evaluation.campaigns.table import Progress, Size
+from evaluation.campaigns.vla import run as vla
 from evaluation.errors import EvaluationError
 
-CAMPAIGNS = {"nc01": nc01.run, "vla": vla.run, "spectral": spectral.run, "recall": recall.run}
+CAMPAIGNS = {"nc01": nc01, "vla": vla, "spectral": spectral, "recall": recall}
 SCHEMA_VERSION = 1
 
 

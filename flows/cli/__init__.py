@@ -4,10 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flows.cli import audit, bench, doctor, report, request, simulate, study  # each registers its command
+from flows.cli import (  # each registers its commands
+    audit,
+    bench,
+    campaign,
+    doctor,
+    export,
+    keys,
+    receipt,
+    report,
+    request,
+    simulate,
+    study,
+    verify,
+)
 from flows.cli.app import app
 
-__all__ = ["app", "audit", "bench", "doctor", "main", "report", "request", "simulate", "study"]
+__all__ = [
+    "app",
+    "audit",
+    "bench",
+    "campaign",
+    "doctor",
+    "export",
+    "keys",
+    "main",
+    "receipt",
+    "report",
+    "request",
+    "simulate",
+    "study",
+    "verify",
+]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,6 +19,10 @@ def report(
     audit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Show the deletion audit that `icu-memory audit` wrote.")
     ] = None,
+    campaign: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Show a campaign that `icu-memory campaign` wrote; may be repeated."),
+    ] = None,
     state_dir: StateOption = None,
     settings: SettingsFile = None,
     as_json: JsonFlag = False,
@@ -30,5 +34,11 @@ def report(
     from flows.steps.site import settled
 
     chosen = settled(load_settings(settings, {"show_records": show_records or None, "state": state_dir}))
-    path = render_again(run.absolute(), show_records=chosen.show_records, audit=audit, state=chosen.state)
+    path = render_again(
+        run.absolute(),
+        show_records=chosen.show_records,
+        audit=audit,
+        campaigns=campaign or (),
+        state=chosen.state,
+    )
     Console(quiet, as_json).data({"report": str(path)}, str(path))

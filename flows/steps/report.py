@@ -15,6 +15,7 @@ from flows.run.locks import run_lock
 from flows.run.manifest import recorded_step, step_is_done, write_manifest
 from flows.run.publish import write_atomic
 from flows.settings import Settings, operational_names
+from flows.steps.campaign import campaign_rows
 from flows.steps.opened import opened_manifest
 from flows.steps.site import refuse_suppressed
 from reports.html import render_report
@@ -47,9 +48,15 @@ def render(layout: RunLayout, settings: Settings) -> None:
         write_report(layout, settings)
 
 
-def write_report(layout: RunLayout, settings: Settings, audit: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Render RUN/report.html; the same run, `show_records` and audit rows give the same bytes."""
-    write_atomic(layout.report, render_report(report_input(layout, settings) | {"audit": audit}).encode())
+def write_report(
+    layout: RunLayout,
+    settings: Settings,
+    audit: Sequence[Mapping[str, Any]] = (),
+    campaigns: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Render RUN/report.html; the same run, `show_records`, audit and campaign rows give the same bytes."""
+    extra = {"audit": audit, "campaigns": campaigns}
+    write_atomic(layout.report, render_report(report_input(layout, settings) | extra).encode())
 
 
 def report_input(layout: RunLayout, settings: Settings) -> dict[str, Any]:
@@ -72,6 +79,7 @@ def report_input(layout: RunLayout, settings: Settings) -> dict[str, Any]:
         "retention": _rows(layout.results / "retention.json"),
         "contrasts": _rows(layout.results / "contrasts.json"),
         "published": published_rows(),
+        **{name: _optional(layout.results / f"{name}.json") for name in ("curves", "recall", "tasks")},
         "streaming": _streaming(layout),
         "memories": _other_memories(layout, settings),
         "not_claimed": NOT_CLAIMED,
@@ -124,6 +132,11 @@ def _streaming(layout: RunLayout) -> dict[str, Any] | None:
     }
 
 
+def _optional(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table that a study may lack."""
+    return _rows(path) if path.exists() else []
+
+
 def _rows(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = _read(path)["rows"]
     return rows
@@ -133,13 +146,20 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def render_again(run: Path, *, show_records: bool, audit: Path | None = None, state: Path | None = None) -> Path:
-    """Render the report of a finished study again, with or without small counts and a deletion audit.
+def render_again(
+    run: Path,
+    *,
+    show_records: bool,
+    audit: Path | None = None,
+    campaigns: Sequence[Path] = (),
+    state: Path | None = None,
+) -> Path:
+    """Render the report of a finished study again, with or without small counts, a deletion audit and campaigns.
 
-    ``audit`` is a file that `icu-memory audit` wrote, ``state`` the site's state directory.  Returns the
-    report's path.
+    ``audit`` is a file that `icu-memory audit` wrote, ``campaigns`` are files that `icu-memory campaign` wrote,
+    ``state`` is the site's state directory.  Returns the report's path.
     """
-    rows = _audit_rows(audit) if audit is not None else []
+    rows, claims = _audit_rows(audit) if audit is not None else [], campaign_rows(campaigns)
     layout = RunLayout(run)
     manifest = opened_manifest(layout)
     unfinished = [step for step in ("cohort", "evaluate") if not step_is_done(layout, manifest, step)]
@@ -150,7 +170,7 @@ def render_again(run: Path, *, show_records: bool, audit: Path | None = None, st
         rendered = replace(manifest, settings={**manifest.settings, "show_records": show_records})
         write_manifest(layout, rendered.without_steps(["report"]))
         with recorded_step(layout, "report", [layout.report]):
-            write_report(layout, Settings.model_validate(dict(rendered.settings)), rows)
+            write_report(layout, Settings.model_validate(dict(rendered.settings)), rows, claims)
     return layout.report
 
 
