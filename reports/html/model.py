@@ -156,6 +156,25 @@ class AuditRow:
 
 
 @dataclass(frozen=True)
+class CampaignRow:
+    """One claim of a campaign: ours beside the published value, and whether the target in words was met.
+
+    All numbers come from generated streams, never from patients, and are not suppressed.
+    """
+
+    campaign: str
+    size: str
+    quantity: str
+    conditions: str
+    status: Literal["reproduced", "not reproduced", "refuted", "not attempted"]
+    ours: int | float | str | None = None
+    published: int | float | str | None = None
+    source: str | None = None
+    target: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class Streaming:
     """What the streamed memories did: tokens admitted by path, tokens held at the end, worst certified score bound."""
 
@@ -182,6 +201,82 @@ class MemoryRow:
 
 
 @dataclass(frozen=True)
+class CurveRow:
+    """What one policy kept at one of several target budgets; fractions of 1, `budget` is hours kept over hours."""
+
+    protocol: str
+    channel: str
+    policy: str
+    target_share: float
+    retention: Value
+    stays: Count
+    patients: Count
+    events: Literal["all", "measured"] = "all"
+    budget: Value = None
+    retrieval: Value = None
+    low: Value = None
+    high: Value = None
+    event_hours: OptionalCount = None
+    measured_event_hours: OptionalCount = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class RecallRow:
+    """What one memory read back of the same event hours, written (recalled) and never written (ghost).
+
+    Shares of 1; `delay` in hours, `tolerance` in SD of the vital; net = recalled - ghost, bounded by low and high.
+    `budget_bytes` is None for the budget in hours; `kept` is what a cache held, None for a matrix.
+    """
+
+    channel: str
+    memory: str
+    size: str
+    budget: str
+    delay: int
+    tolerance: float
+    events: Literal["all", "measured"]
+    recalled: Value
+    ghost: Value
+    net: Value
+    low: Value
+    high: Value
+    stays: Count
+    patients: Count
+    hours: Count
+    event_hours: Count
+    measured_event_hours: Count
+    asked: Count
+    budget_bytes: int | None = None
+    recalled_low: Value = None
+    recalled_high: Value = None
+    ghost_low: Value = None
+    ghost_high: Value = None
+    kept: Value = None
+    state_bytes: Value = None
+    matched_hours: Value = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """One policy on one synthetic task, over `trials` draws, beside the published value; no patient is in it."""
+
+    task: str
+    policy: str
+    value: float
+    trials: int
+    published: float
+    tolerance: float
+    status: str
+    source: str
+    conditions: str
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class Study:
     """The whole input of `render_report`; see the records above for the rows."""
 
@@ -197,6 +292,10 @@ class Study:
     contrasts: Sequence[ContrastRow]
     published: Sequence[PublishedRow] = ()
     audit: Sequence[AuditRow] = ()
+    campaigns: Sequence[CampaignRow] = ()
+    curves: Sequence[CurveRow] = ()
+    recall: Sequence[RecallRow] = ()
+    tasks: Sequence[TaskRow] = ()
     streaming: Streaming | None = None
     memories: Sequence[MemoryRow] = ()
     events: Mapping[str, str] = field(default_factory=dict)

@@ -10,7 +10,19 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from reports.html import figures, forests, opening, provenance, shared, tables, words
+from reports.html import (
+    campaigns,
+    curves,
+    figures,
+    forests,
+    honesty,
+    opening,
+    provenance,
+    recall,
+    shared,
+    tables,
+    words,
+)
 from reports.html.model import ReportError, Study, read_study
 from reports.html.numbers import plain
 from reports.html.suppression import suppress
@@ -39,10 +51,14 @@ def render_report(study: Mapping[str, Any]) -> str:
         protocols=shared.protocols(record),
         plain=plain,
         words=words,
+        curves=curves,
+        honesty=honesty,
+        recall=recall,
         opening=opening,
         figures=figures,
         forests=forests,
         tables=tables,
+        campaigns=campaigns,
         provenance=provenance,
     )
     return "\n".join(line.rstrip() for line in page.split("\n") if line.strip()) + "\n"

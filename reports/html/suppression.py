@@ -33,6 +33,7 @@ from reports.html.model import (
     Streaming,
     Study,
 )
+from reports.html.suppression_measures import hidden_curves, hidden_recall
 
 SMALLEST_SHOWN = 11
 
@@ -106,6 +107,8 @@ def suppress(study: Study) -> Study:
         coverage=coverage,
         retention=tuple(_retention(row, counts, filled) for row in study.retention),
         contrasts=tuple(_contrast(row, counts) for row in study.contrasts),
+        curves=hidden_curves(study, is_small, hide_in_chain),
+        recall=hidden_recall(study, is_small, hide_in_chain),
         streaming=_streaming(study.streaming, counts),
         memories=[_memory(row) for row in study.memories],
     )

@@ -1,0 +1,58 @@
+"""What a reader should know of the intervals: where they rest on few patients, and what resampling stays hides."""
+
+from __future__ import annotations
+
+from reports.html.model import Hidden, Study
+from reports.html.words import CHANNEL_ORDER, order, short_name
+
+FEW_PATIENTS = 30  # with an event; in simulations intervals of rare, skewed rates below it cover far less than 95 %
+
+
+def few_patients(study: Study) -> str:
+    """One sentence that names the kinds of event hours with fewer than FEW_PATIENTS patients, empty without one.
+
+    It prints no count: a hidden number is at most 10 or leaves at most 10, and is named as few.
+    """
+    found: dict[str, set[str]] = {"all": set(), "measured": set()}
+    for row in study.retention:
+        if isinstance(row.patients, Hidden) or 0 < row.patients < FEW_PATIENTS:
+            found[row.events].add(row.channel)
+    found["measured"] -= found["all"]
+    parts = [
+        f"{', '.join(short_name(name) for name in order(channels, CHANNEL_ORDER))}{words}"
+        for channels, words in ((found["all"], ""), (found["measured"], " (measured event hours)"))
+        if channels
+    ]
+    if not parts:
+        return ""
+    return (
+        f"Intervals of {'; '.join(parts)} rest on few patients with an event (fewer than {FEW_PATIENTS}, or a hidden "
+        "number): in simulations of rare, skewed rates such intervals cover the truth clearly less often than 95 %."
+    )
+
+
+def stay_shortfall(study: Study) -> str:
+    """One sentence on how much narrower the intervals by stay are than those by patient, empty without pairs."""
+    ends = {
+        (row.protocol, row.channel, row.left, row.right, row.events, row.unit): (row.low, row.high)
+        for row in study.contrasts
+    }
+    ratios = [
+        ratio
+        for place in ends
+        if place[-1] == "stay" and (ratio := _ratio(ends[place], ends.get((*place[:-1], "patient")))) is not None
+    ]
+    if not ratios:
+        return ""
+    mean, short = sum(ratios) / len(ratios), sum(ratio < 1 for ratio in ratios)
+    return (
+        f"Intervals by stay are on average {100 * mean:.0f} % as wide as those by patient, and narrower in {short} of "
+        f"{len(ratios)} comparisons: stays of one patient are counted as if they were independent."
+    )
+
+
+def _ratio(stay: tuple[object, object], patient: tuple[object, object] | None) -> float | None:
+    if patient is None or not all(isinstance(end, float | int) for end in (*stay, *patient)):
+        return None
+    widths = [float(high) - float(low) for low, high in (stay, patient)]  # type: ignore[arg-type]
+    return widths[0] / widths[1] if widths[1] > 0 else None
