@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from evaluation.campaigns import CAMPAIGNS
 from flows.errors import FlowError
 from flows.progress import shown_progress
 from flows.run.layout import RunLayout
@@ -21,6 +22,7 @@ from flows.run.manifest import read_manifest
 from flows.run.publish import write_json
 from flows.settings import Settings
 from flows.steps.audit import audit
+from flows.steps.campaign import campaign
 from flows.study import run_study
 
 SOURCES = ("mimic_demo_iv", "eicu_demo")
@@ -29,15 +31,18 @@ SCHEMA_VERSION = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write cohort.json, retention.json and audit.json; returns the exit code."""
+    """Write cohort.json, retention.json, audit.json and campaign_*.json; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m flows.evidence", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("evidence"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help=f"holds {' and '.join(SOURCES)}")
     parser.add_argument("--trials", type=int, default=300, help="trials of each regime of the audit")
+    parser.add_argument("--only-campaigns", action="store_true", help="rebuild campaign_*.json alone, without data")
     chosen = parser.parse_args(argv)
     try:
         with shown_progress(quiet=False):
-            _rebuild(chosen.out.absolute(), chosen.data, chosen.trials)
+            if not chosen.only_campaigns:
+                _rebuild(chosen.out.absolute(), chosen.data, chosen.trials)
+            _rebuild_campaigns(chosen.out.absolute())
     except ValueError as refusal:
         sys.stderr.write(f"error: {refusal}\n")
         return 1
@@ -64,6 +69,13 @@ def _rebuild(out: Path, data: Path, trials: int) -> None:
     settings = Settings.model_validate({"preset": "paper", "audit_trials": trials})
     table = audit(str(data / SOURCES[0]), out / "audit.json", ["all"], settings)
     write_json(out / "audit.json", {**provenance(), **table})
+
+
+def _rebuild_campaigns(out: Path) -> None:
+    for name in CAMPAIGNS:
+        file = out / f"campaign_{name}.json"
+        table = campaign(name, file, "evidence", Settings())
+        write_json(file, {**provenance(), **table})
 
 
 def cohort_figures(run: Path) -> dict[str, Any]:

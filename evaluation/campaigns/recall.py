@@ -22,7 +22,7 @@ from memory.vla import VLABatch
 
 WIDTH = 32
 LOADS = {"ci": (4, 24, 48), "evidence": tuple(range(4, 49, 4))}
-TRIALS = {"ci": 10, "evidence": 100}
+TRIALS = {"ci": 10, "evidence": 200}
 GATE = 0.97  # of the gated delta rule
 NU, SIGMA = 0.4, 0.5  # of the support-vector readout: caps of 1 / (nu n), a width well below the keys' distances
 CADENCE = 4

@@ -30,7 +30,7 @@ def campaigns_table(study: Study) -> Table:
 
 def _about(rows: Sequence[CampaignRow]) -> str:
     """Size and how many claims came to which verdict."""
-    counts = Counter(row.status for row in rows)
+    counts: Counter[str] = Counter(row.status for row in rows)
     told = ", ".join(f"{status} {counts[status]:,}" for status in STATUSES if counts[status])
     return f"size {plain(rows[0].size)}; {told}"
 
