@@ -1,6 +1,7 @@
 # Every target makes its own virtual environment; stamps keep repeats fast.
 #   make demo                      a study of a small simulated source
 #   make demo SOURCE=/my/mimiciv   a study of real files
+#   make server, deploy, worker    deployments, see docs/operating.md
 #   make test                      all tests
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,7 +17,11 @@ RUN ?= demo/run
 # Exported as given rather than pasted into a recipe: quotes, spaces and dollars in a path arrive unchanged.
 override SOURCE := $(value SOURCE)
 override RUN := $(value RUN)
-export SOURCE RUN
+# The protected directory of runs, state and the orchestrator's home; the pool that `make worker` serves.
+DATA_ROOT ?= demo
+POOL ?= icu-cpu
+override DATA_ROOT := $(value DATA_ROOT)
+export SOURCE RUN DATA_ROOT
 
 BIN := $(VENV)/bin
 ROOMS := cohort_sql memory evaluation reports flows
@@ -24,7 +29,7 @@ COMPILED := setup.py $(wildcard memory/svdd/core/*)
 RUNTIME := $(VENV)/.installed
 DEVELOPMENT := $(VENV)/.installed-dev
 
-.PHONY: help demo test quick-test lint types contracts sql check evidence picture bench clean
+.PHONY: help demo server deploy worker test quick-test lint types contracts sql check evidence picture bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,10 +53,28 @@ demo: $(RUNTIME) ## run a study (SOURCE=DIR for real files) and print the report
 	@ICU_MEMORY_STATE="$${ICU_MEMORY_STATE:-$$(dirname -- "$$RUN")/state}" $(BIN)/icu-memory study "$$SOURCE" --out "$$RUN"
 	@echo "Next: open the report above in a browser, or read README.md for real files." >&2
 
+server: $(RUNTIME) ## start the orchestrator's server on this machine (DATA_ROOT=DIR)
+	@$(BIN)/python -m flows.orchestrator server --data-root "$$DATA_ROOT"
+
+deploy: $(RUNTIME) ## make the work pools and register the deployments with a running server
+	@$(BIN)/python -m flows.orchestrator deploy --data-root "$$DATA_ROOT"
+
+worker: $(RUNTIME) ## start a worker (POOL=icu-cpu or icu-gpu)
+	@$(BIN)/python -m flows.orchestrator worker --data-root "$$DATA_ROOT" --pool $(POOL)
+
 test: $(DEVELOPMENT) ## run all tests
 	$(BIN)/python -m pytest
 
-quick-test: $(DEVELOPMENT) ## run the tests that start no server and no browser
+quick-server: $(RUNTIME) ## start the orchestrator's server on this machine (DATA_ROOT=DIR)
+	@$(BIN)/python -m flows.orchestrator server --data-root "$$DATA_ROOT"
+
+deploy: $(RUNTIME) ## make the work pools and register the deployments with a running server
+	@$(BIN)/python -m flows.orchestrator deploy --data-root "$$DATA_ROOT"
+
+worker: $(RUNTIME) ## start a worker (POOL=icu-cpu or icu-gpu)
+	@$(BIN)/python -m flows.orchestrator worker --data-root "$$DATA_ROOT" --pool $(POOL)
+
+test: $(DEVELOPMENT) ## run the tests that start no server and no browser
 	$(BIN)/python -m pytest -m "not integration"
 
 lint: $(DEVELOPMENT) ## ruff

@@ -21,7 +21,7 @@ _MAKE_POOLS = "from flows.prefect_flows import make_pools; make_pools()"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one of server, deploy, worker until it ends; returns its exit code."""
+    """Become one of server, deploy, worker; returns an exit code only where what comes before has failed."""
     parser = argparse.ArgumentParser(prog="python -m flows.orchestrator", description=__doc__)
     parser.add_argument("what", choices=("server", "deploy", "worker"))
     parser.add_argument("--data-root", type=Path, default=Path("demo"), help="the protected directory of the runs")
@@ -34,10 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare_environment(root)
     if chosen.what != "server":
         os.environ.setdefault(SERVER_VARIABLE, f"http://127.0.0.1:{chosen.port}/api")
-    for command in _commands(chosen.what, chosen.pool, chosen.port):
-        if code := subprocess.run(command, cwd=CHECKOUT, env=_inherited(), check=False).returncode:  # noqa: S603 (ours)
+    *first, last = _commands(chosen.what, chosen.pool, chosen.port)
+    os.chdir(CHECKOUT)
+    for command in first:
+        if code := subprocess.run(command, env=_inherited(), check=False).returncode:  # noqa: S603 (ours)
             return code
-    return 0
+    os.execve(last[0], last, _inherited())  # noqa: S606 (ours): signals reach what runs
 
 
 def _commands(what: str, pool: str, port: int) -> list[list[str]]:
@@ -51,12 +53,8 @@ def _commands(what: str, pool: str, port: int) -> list[list[str]]:
 
 def _inherited() -> Mapping[str, str]:
     """The environment; workers run flows with the interpreter that started them, so its directory comes first."""
-    binaries = str(Path(sys.executable).parent)
-    return {
-        **os.environ,
-        "PATH": os.pathsep.join([binaries, os.environ.get("PATH", "")]),
-        "ICU_MEMORY_CHECKOUT": str(CHECKOUT),
-    }
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, "PATH": path, "ICU_MEMORY_CHECKOUT": str(CHECKOUT)}
 
 
 if __name__ == "__main__":
