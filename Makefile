@@ -65,16 +65,7 @@ worker: $(RUNTIME) ## start a worker (POOL=icu-cpu or icu-gpu)
 test: $(DEVELOPMENT) ## run all tests
 	$(BIN)/python -m pytest
 
-quick-server: $(RUNTIME) ## start the orchestrator's server on this machine (DATA_ROOT=DIR)
-	@$(BIN)/python -m flows.orchestrator server --data-root "$$DATA_ROOT"
-
-deploy: $(RUNTIME) ## make the work pools and register the deployments with a running server
-	@$(BIN)/python -m flows.orchestrator deploy --data-root "$$DATA_ROOT"
-
-worker: $(RUNTIME) ## start a worker (POOL=icu-cpu or icu-gpu)
-	@$(BIN)/python -m flows.orchestrator worker --data-root "$$DATA_ROOT" --pool $(POOL)
-
-test: $(DEVELOPMENT) ## run the tests that start no server and no browser
+quick-test: $(DEVELOPMENT) ## run the tests that start no server and no browser
 	$(BIN)/python -m pytest -m "not integration"
 
 lint: $(DEVELOPMENT) ## ruff

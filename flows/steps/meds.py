@@ -1,7 +1,7 @@
 """The cohort of a run in the layout of the Medical Event Data Standard: measured hours only, one event a row.
 
 A MEDS time is a point in time, in microseconds, of the subject's own (shifted) calendar. A vital of hour h stands for
-the readings charted from intime + h to intime + h + 1 hours, so it is dated at the end of that hour: what the file dates
+the readings charted from intime + h to intime + h + 1 hours, so it is dated at the end of that hour: what the file puts
 before a time was known by then. Filled hours are no measurements and are left out.
 """
 
