@@ -74,7 +74,7 @@ def _rebuild(out: Path, data: Path, trials: int) -> None:
 def _rebuild_campaigns(out: Path) -> None:
     for name in CAMPAIGNS:
         file = out / f"campaign_{name}.json"
-        table = campaign(name, file, "evidence", Settings())
+        table = campaign(name, file, "evidence", Settings.model_validate({}))
         write_json(file, {**provenance(), **table})
 
 
