@@ -86,7 +86,9 @@ def _recall_cells(row: RecallRow, kind: Kind) -> list[Cell]:
     return [
         count(bytes_held, kind, reason),
         count(hours, kind, reason),
-        percent(row.kept, kind, NO_CACHE if row.net is not None else reason),
+        Cell("–", Kind.UNDEFINED, NO_CACHE)
+        if row.kept is None and row.net is not None
+        else percent(row.kept, kind, reason),
         fraction(row.recalled, kind, reason),
         interval(row.recalled_low, row.recalled_high, kind, reason),
         fraction(row.ghost, kind, reason),
