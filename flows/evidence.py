@@ -14,6 +14,8 @@ from typing import Any
 
 import polars as pl
 
+from evaluation import synthetic_tasks
+from evaluation.bootstrap_coverage import coverage_rows
 from evaluation.campaigns import CAMPAIGNS
 from flows.errors import FlowError
 from flows.progress import shown_progress
@@ -31,18 +33,22 @@ SCHEMA_VERSION = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write cohort.json, retention.json, audit.json and campaign_*.json; returns the exit code."""
+    """Write cohort.json, retention.json, audit.json, campaign_*.json and coverage.json; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m flows.evidence", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("evidence"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help=f"holds {' and '.join(SOURCES)}")
     parser.add_argument("--trials", type=int, default=300, help="trials of each regime of the audit")
     parser.add_argument("--only-campaigns", action="store_true", help="rebuild campaign_*.json alone, without data")
+    parser.add_argument("--only-coverage", action="store_true", help="rebuild coverage.json alone, without data")
     chosen = parser.parse_args(argv)
     try:
         with shown_progress(quiet=False):
-            if not chosen.only_campaigns:
+            if not (chosen.only_campaigns or chosen.only_coverage):
                 _rebuild(chosen.out.absolute(), chosen.data, chosen.trials)
-            _rebuild_campaigns(chosen.out.absolute())
+            if not chosen.only_coverage:
+                _rebuild_campaigns(chosen.out.absolute())
+            if not chosen.only_campaigns:
+                _rebuild_coverage(chosen.out.absolute())
     except ValueError as refusal:
         sys.stderr.write(f"error: {refusal}\n")
         return 1
@@ -69,6 +75,11 @@ def _rebuild(out: Path, data: Path, trials: int) -> None:
     settings = Settings.model_validate({"preset": "paper", "audit_trials": trials})
     table = audit(str(data / SOURCES[0]), out / "audit.json", ["all"], settings)
     write_json(out / "audit.json", {**provenance(), **table})
+
+
+def _rebuild_coverage(out: Path) -> None:
+    """How often the bootstrap's intervals hold the truth, and the synthetic tasks: neither needs data."""
+    write_json(out / "coverage.json", {**provenance(), "rows": coverage_rows(), "tasks": synthetic_tasks.rows()})
 
 
 def _rebuild_campaigns(out: Path) -> None:
