@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from cohort_sql.build import build_cohort
 from cohort_sql.simulate import simulate
 from cohort_sql.source import Source, find_source
+from evaluation.bench_memories import run_bench as bench_matrix_memories
 from evaluation.bench_svdd import run_bench as bench_memory
 from evaluation.retention import StayTokens, stays_from_bucket
 from flows.progress import current_progress
@@ -49,6 +50,7 @@ def run_bench(out: Path, settings: Settings, *, quick: bool = False) -> dict[str
     measured = [*cohort(source, settings, place), streaming(place / "cohort", settings)]
     with threadpool_limits(limits=1):
         measured += bench_memory(settings.seed, quick)["rows"]
+        measured += bench_matrix_memories(settings.seed, quick)["rows"]
     host = {"machine": platform.machine(), "cores": multiprocessing.cpu_count()}
     document = {
         "schema_version": SCHEMA_VERSION,
