@@ -17,7 +17,12 @@ from evaluation.bootstrap import Interval, Method, mean_bootstrap
 Row = dict[str, Any]
 
 PATIENTS = (20, 50, 100)
-RATES = {"rare and skewed": (0.05, 0.95), "rare": (1.0, 19.0), "common": (4.0, 4.0)}  # shapes of the patients' rates
+RATES = {
+    "rarer and skewed": (0.02, 0.98),
+    "rare and skewed": (0.05, 0.95),
+    "rare": (1.0, 19.0),
+    "common": (4.0, 4.0),
+}  # shapes of the patients' rates
 MOST_STAYS = 4
 INTERVALS: tuple[tuple[str, Method], ...] = (("patient", "percentile"), ("patient", "bca"), ("stay", "percentile"))
 TRIALS = 400
