@@ -26,6 +26,12 @@ TARGETS: dict[int, Target] = {
 }
 
 
+REASONS = {
+    NUDGED: "a forgetting term, no correction: it replaces the inverse",
+    CORRELATED: "the directions that are hardly penalised lose most; the refresh is the cure for long streams",
+}
+
+
 def drift(tokens: int, seed: int) -> Findings:
     """Relative error of A after `tokens` tokens for both scales of the penalty, four ways of upkeep each."""
     rows, raw = [], []
@@ -35,8 +41,8 @@ def drift(tokens: int, seed: int) -> Findings:
         last = {record["upkeep"]: record for record in raw if record["penalty"] == name and record["token"] == tokens}
         for kind, target in TARGETS.items():
             where = f"{KINDS[kind]}, {name}, d {WIDTH}, float32, {tokens:,} tokens"
-            reason = "a forgetting term, no correction: it replaces the inverse" if kind == NUDGED else None
-            rows.append(judged("relative drift of A", where, last[KINDS[kind]]["error"], target, reason=reason))
+            error = last[KINDS[kind]]["error"]
+            rows.append(judged("relative drift of A", where, error, target, reason=REASONS.get(kind)))
         asymmetry = max(record["asymmetry"] for record in last.values())
         rows.append(judged("asymmetry of A", f"{name}, all ways of upkeep", asymmetry, at_most(0.0)))
     return Findings(rows, raw)
