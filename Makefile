@@ -17,9 +17,10 @@ RUN ?= demo/run
 # Exported as given rather than pasted into a recipe: quotes, spaces and dollars in a path arrive unchanged.
 override SOURCE := $(value SOURCE)
 override RUN := $(value RUN)
-# The protected directory of runs, state and the orchestrator's home; the pool that `make worker` serves.
+# The protected directory of runs, state and the orchestrator's home; the pool of `make worker`; the server's port.
 DATA_ROOT ?= demo
 POOL ?= icu-cpu
+PORT ?= 4200
 override DATA_ROOT := $(value DATA_ROOT)
 export SOURCE RUN DATA_ROOT
 
@@ -53,14 +54,14 @@ demo: $(RUNTIME) ## run a study (SOURCE=DIR for real files) and print the report
 	@ICU_MEMORY_STATE="$${ICU_MEMORY_STATE:-$$(dirname -- "$$RUN")/state}" $(BIN)/icu-memory study "$$SOURCE" --out "$$RUN"
 	@echo "Next: open the report above in a browser, or read README.md for real files." >&2
 
-server: $(RUNTIME) ## start the orchestrator's server on this machine (DATA_ROOT=DIR)
-	@$(BIN)/python -m flows.orchestrator server --data-root "$$DATA_ROOT"
+server: $(RUNTIME) ## start the orchestrator's server on this machine (DATA_ROOT=DIR PORT=4200)
+	@$(BIN)/python -m flows.orchestrator server --data-root "$$DATA_ROOT" --port $(PORT)
 
 deploy: $(RUNTIME) ## make the work pools and register the deployments with a running server
-	@$(BIN)/python -m flows.orchestrator deploy --data-root "$$DATA_ROOT"
+	@$(BIN)/python -m flows.orchestrator deploy --data-root "$$DATA_ROOT" --port $(PORT)
 
 worker: $(RUNTIME) ## start a worker (POOL=icu-cpu or icu-gpu)
-	@$(BIN)/python -m flows.orchestrator worker --data-root "$$DATA_ROOT" --pool $(POOL)
+	@$(BIN)/python -m flows.orchestrator worker --data-root "$$DATA_ROOT" --pool $(POOL) --port $(PORT)
 
 test: $(DEVELOPMENT) ## run all tests
 	$(BIN)/python -m pytest

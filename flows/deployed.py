@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.errors import FlowError
+from flows.errors import CannotDecide, FlowError
 from flows.run.layout import RunLayout
 from flows.run.locks import run_lock
 from flows.run.manifest import step_is_done
@@ -17,6 +17,7 @@ from flows.steps.preflight import locate_source, named_source, opened_run
 from flows.steps.report import render_again
 from flows.steps.site import refuse_suppressed, settled
 from flows.steps.summarise import count_parts
+from flows.steps.verify import settled_where_registered, trust, verify
 from flows.steps.wards import ward_counts_path, ward_numbers
 
 Parts = Callable[[RunLayout, Settings, tuple[str, ...]], None]
@@ -83,3 +84,16 @@ def refuse_unready(layout: RunLayout, settings: Settings, part: str) -> None:
             f"run {layout.root}: {missing} of {len(waiting)} buckets and wards are not streamed; "
             "run the deployment stream first"
         )
+
+
+def verify_target(target: str, public_key: str | None, since: str | None, settings: Settings) -> int:
+    """Verify a run or a receipt as `icu-memory verify` does; returns the number of receipts.
+
+    Raises FlowError with the first mismatch, CannotDecide where a key or file is missing or nobody vouched for a key.
+    """
+    chosen = settled_where_registered(settings)
+    relied_on = trust(Path(public_key) if public_key else None, chosen.state, since)
+    verified = verify(Path(target).expanduser().absolute(), relied_on, chosen.state)
+    if not relied_on.keys:
+        raise CannotDecide("verify: consistent, but signed by keys that nobody vouched for; name the public key")
+    return len(verified.bundles)

@@ -33,7 +33,7 @@ from flows.device import checked_device
 from flows.errors import FlowError, PartlyDone, StepFailed, TransientFault, data_free
 from flows.progress import current_progress
 from flows.run.layout import RunLayout
-from flows.settings import Settings
+from flows.settings import Settings, load_settings
 from flows.steps import cohort, evaluate, recall, report, stream, summarise, wards
 from flows.steps.opened import opened_manifest, opened_settings
 from flows.study import run_study as study_of
@@ -276,6 +276,18 @@ def deployed_report(run: str, settings: str | None = None) -> None:
     """Render the report of an evaluated run."""
     with _told("report"):
         _told_where(deployed.render(run, deployed.named_settings(settings)))
+
+
+@flow(name="verify", **_FLOW)
+def deployed_verify(
+    target: str, public_key: str | None = None, since: str | None = None, settings: str | None = None
+) -> None:
+    """Check the receipts of a run, or one receipt; a run that ends as Failed names the first mismatch."""
+    with _told("verify"):
+        receipts = deployed.verify_target(
+            target, public_key, since, load_settings(Path(settings) if settings else None)
+        )
+        create_markdown_artifact(f"Verified: {receipts} receipts of `{target}`.", key="verify")
 
 
 @contextmanager
