@@ -24,7 +24,7 @@ NO_CERTIFICATE = "none"
 _REQUEST_ID = re.compile(r"[a-z0-9][a-z0-9-]{7,63}")
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z")
-_VERSION = re.compile(r"[0-9A-Za-z.+_ -]{1,40}")
+_VERSION = re.compile(r"\d{1,4}(\.\w{1,12}){0,4}(\+\w{1,12})?|not installed")
 _DECIMAL = re.compile(r"(0|[1-9]\d*)(\.\d+)?(e-?[1-9]\d*)?")
 _DIGEST_LIKE = re.compile(r"[0-9a-fA-F]{32,}")
 _LONGEST = 500
@@ -165,8 +165,7 @@ class ReceiptFacts:
         _refuse_unless(self.outcome == "not held" or self.actions, "actions")
         _refuse_unless(all(row.completed for row in self.memories), "completed")
         for name, text in self.environment.items():
-            told = _VERSION.fullmatch(name) and _VERSION.fullmatch(text) and not _DIGEST_LIKE.search(text)
-            _refuse_unless(told, "environment")
+            _refuse_unless(name in vocabulary.ENVIRONMENT and _VERSION.fullmatch(text), "environment")
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,18 @@ CHECKS = {
     "former generation": "The former state of the run is gone from its place on the disk.",
     "state manifest": "Every file of the run has the digest that the state manifest lists.",
 }
+ENVIRONMENT = {
+    "icu-stream-memory": "this program",
+    "python": "the language",
+    "duckdb": "the database engine of the cohort",
+    "numpy": "arrays",
+    "polars": "tables",
+    "prefect": "the orchestrator",
+    "pyarrow": "Parquet files",
+    "scikit-learn": "statistics",
+    "scipy": "linear algebra",
+    "torch": "batched memories",
+}
 NOT_COVERED = {
     "source files": "The source files, which belong to the data provider, are not changed.",
     "copies elsewhere": "Backups and copies outside the site's registered runs cannot be seen from here.",
