@@ -68,7 +68,8 @@ def delete(run: Path, state: Path, request_id: str = "request-0000", run_id: str
     about = RequestFacts(request_id, times[0], "consent withdrawn", "patient", "patient", "data steward", times[1])
     facts = ReceiptFacts(
         state_digest(content), run_id, about, "deleted", commitment(key, [SUBJECT]),
-        (Action("tokens", "rows removed"),), (), ("tables",), ("media remanence",), {"python": "3.11.2"}, moment(), signers([signer]),
+        (Action("tokens", "rows removed"),), (), ("tables",), ("media remanence",), {"python": "3.11.2"}, moment(),
+        signers([signer]),
     )  # fmt: skip
     at = site_ledger(state).append(sign_envelope(build_statement(facts), [signer]), signer)
     receipt = run / "receipts" / f"{request_id}.json"
