@@ -75,28 +75,28 @@ def selected_scores(queries: Tensor, keys: Tensor, sigma: Tensor, kept: NDArray[
 
 
 class SpectralAttention(nn.Module):
-    """Causal softmax attention whose scores pass a learned diagonal spectrum, a head each; can be cut to its energy.
+    """Softmax attention whose scores pass a learned diagonal spectrum, a head each; can be cut to its energy.
 
     Input and output are (B, T, d_model). Rows of queries and keys are unit in the full width of their head, scores are
-    (q sigma_h) k' / sqrt(width). Source: [SVDA]. It makes no statement about outputs before and after a cut beyond the
+    (q sigma_h) k' / sqrt(width); `causal` hides later tokens from earlier ones. Source: [SVDA]. It makes no statement about outputs before and after a cut beyond the
     bounds of [SVDA]: a score moves by at most the largest discarded |sigma| / sqrt(width).
     """
 
-    def __init__(self, d_model: int, heads: int = 2) -> None:
+    def __init__(self, d_model: int, heads: int = 2, *, causal: bool = True) -> None:
         super().__init__()
         if d_model < 1 or heads < 1 or d_model % heads:
             raise MemoryRefused(f"d_model {d_model} and {heads} heads: heads must divide d_model, both at least 1")
-        self.heads, self.width = heads, d_model // heads
+        self.heads, self.width, self.causal = heads, d_model // heads, causal
         self.query, self.key, self.value = (nn.Linear(d_model, d_model, bias=False) for _ in range(3))
         # Unit rows leave scores within 1 / sqrt(width): a spectrum of the width's order lets the softmax be sharp.
         self.sigma = nn.Parameter(torch.full((heads, self.width), float(self.width)))
         self.out = nn.Linear(d_model, d_model)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(B, T, d_model) -> (B, T, d_model); the output at t is a function of tokens up to t."""
+        """(B, T, d_model) -> (B, T, d_model); causal, the output at t is a function of tokens up to t."""
         queries, keys, values = self.rows(tokens)
         scores = (queries * self.sigma.unsqueeze(1)) @ keys.mT / math.sqrt(self.width)
-        return joined([_causal_softmax(scores) @ values], self.out)
+        return joined([_softmax(scores, self.causal) @ values], self.out)
 
     def rows(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Unit queries, unit keys and values of every head: three of (B, heads, T, width)."""
@@ -112,7 +112,7 @@ class SpectralAttention(nn.Module):
 
     def masked(self, rho: float) -> SpectralAttention:
         """A copy with the discarded entries of the spectrum at 0: the reference that `pruned` equals."""
-        again = SpectralAttention(self.heads * self.width, self.heads).to(self.sigma)
+        again = SpectralAttention(self.heads * self.width, self.heads, causal=self.causal).to(self.sigma)
         again.load_state_dict(self.state_dict())
         for head, kept in enumerate(self.kept(rho)):
             discarded = np.setdiff1d(np.arange(self.width), kept)
@@ -129,7 +129,7 @@ class PrunedAttention(nn.Module):
 
     It saves multiplications of the scores and floats of the key cache, (kept / width) of both, and the discarded
     entries of the spectrum. It does not save the projections: a row is unit in its full width, so that its norm needs
-    the discarded columns too. A head that keeps nothing attends to all of the past alike.
+    the discarded columns too. A head that keeps nothing attends to all tokens that it may see alike.
     """
 
     def __init__(self, whole: SpectralAttention, kept: list[NDArray[np.int64]]) -> None:
@@ -146,7 +146,7 @@ class PrunedAttention(nn.Module):
         for head, (at, sigma) in enumerate(zip(self.kept, self.spectra, strict=True)):
             left, right = queries[:, head, :, at] * sigma, keys[:, head, :, at]
             scores = left @ right.mT / math.sqrt(self.whole.width)
-            read.append((_causal_softmax(scores) @ values[:, head]).unsqueeze(1))
+            read.append((_softmax(scores, self.whole.causal) @ values[:, head]).unsqueeze(1))
         return joined(read, self.whole.out)
 
     @property
@@ -167,7 +167,9 @@ def joined(read: list[Tensor], out: nn.Module) -> Tensor:
     return output
 
 
-def _causal_softmax(scores: Tensor) -> Tensor:
+def _softmax(scores: Tensor, causal: bool) -> Tensor:
+    if not causal:
+        return scores.softmax(-1)
     length = scores.shape[-1]
     later = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu(1)
     return scores.masked_fill(later, -torch.inf).softmax(-1)

@@ -158,3 +158,15 @@ def test_the_layer_has_the_derivative_of_finite_differences() -> None:
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
     with pytest.raises(MemoryRefused, match="heads must divide"):
         SpectralAttention(16, 3)
+
+
+def test_without_the_causal_mask_every_output_sees_every_token_and_the_cut_still_equals_the_mask() -> None:
+    torch.manual_seed(4)
+    module = SpectralAttention(16, 2, causal=False).double()
+    with torch.no_grad():
+        module.sigma.mul_(0.7 ** torch.arange(8.0))
+    tokens = torch.randn(2, 12, 16, dtype=torch.float64)
+    changed = tokens.clone()
+    changed[:, -1] += 1
+    assert bool(((module(tokens) - module(changed)).abs().amax(-1) > 1e-6).all())
+    torch.testing.assert_close(module.pruned(0.8)(tokens), module.masked(0.8)(tokens), rtol=1e-13, atol=1e-14)

@@ -54,7 +54,7 @@ def test_each_claim_has_ours_published_target_and_verdict() -> None:
     assert "VLA, variational linear attention size evidence; refuted 1, not attempted 1" in words
     assert "1.237 708 7 1 at most 1 refuted" in words
     assert "43,000" in words
-    assert "not attempted here" in words
+    assert "Not attempted here" in words
     assert "<b>" not in part.split("largest Jacobian norm")[1].split("</tr>")[0].replace("<b>VLA", "")
     assert part.count('class="published"') + part.count("published") >= 2
 
