@@ -78,8 +78,9 @@ class SpectralAttention(nn.Module):
     """Softmax attention whose scores pass a learned diagonal spectrum, a head each; can be cut to its energy.
 
     Input and output are (B, T, d_model). Rows of queries and keys are unit in the full width of their head, scores are
-    (q sigma_h) k' / sqrt(width); `causal` hides later tokens from earlier ones. Source: [SVDA]. It makes no statement about outputs before and after a cut beyond the
-    bounds of [SVDA]: a score moves by at most the largest discarded |sigma| / sqrt(width).
+    (q sigma_h) k' / sqrt(width); `causal` hides later tokens from earlier ones. Source: [SVDA]. It makes no statement
+    about outputs before and after a cut beyond the bounds of [SVDA]: a score moves by at most the largest discarded
+    |sigma| / sqrt(width).
     """
 
     def __init__(self, d_model: int, heads: int = 2, *, causal: bool = True) -> None:
