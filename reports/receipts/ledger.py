@@ -197,8 +197,7 @@ class Ledger:
             except ReceiptError as failure:
                 found.append(str(failure))
         expected = {self._file(index).name for index in range(size)}
-        others = {file.name for file in self._entries.iterdir()} - expected
-        others |= {file.name for file in self.path.iterdir()} - {"entries", "checkpoint"}
+        others = _names(self._entries) - expected | _names(self.path) - {"entries", "checkpoint"}
         if others:
             found.append(
                 f"ledger {self.path}: {len(others)} files that its checkpoint does not cover; they belong elsewhere"
@@ -284,6 +283,10 @@ def read_entry(entry: bytes, what: str) -> Facts:
     if [row.key_id for row in facts.signers] != list(signed.signatures):
         raise ReceiptError(f"{what}: is not signed by the keys that it names; a signature was left out or added")
     return facts
+
+
+def _names(directory: Path) -> set[str]:
+    return {file.name for file in directory.iterdir()} if directory.is_dir() else set()
 
 
 def _signed(origin: str, leaves: list[bytes], signer: Signer) -> Checkpoint:

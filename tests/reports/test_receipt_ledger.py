@@ -38,6 +38,13 @@ def test_a_whole_ledger_verifies_and_finds_its_requests(site):
     assert site.ledger.find("request-0000", "f" * 16) == {}
 
 
+@pytest.mark.parametrize("make", [False, True])
+def test_a_ledger_that_is_not_there_is_named(tmp_path, make):
+    if make:
+        (tmp_path / "ledger").mkdir()
+    assert "has no checkpoint" in Ledger(tmp_path / "ledger").verify({})[0]
+
+
 def test_swapped_entries_are_noticed(site):
     first, second = entry_files(site)[1:3]
     content = first.read_bytes()
