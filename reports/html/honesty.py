@@ -9,13 +9,16 @@ FEW_PATIENTS = 30  # with an event; in simulations intervals of rare, skewed rat
 
 
 def few_patients(study: Study) -> str:
-    """One sentence that names the kinds of event hours with fewer than FEW_PATIENTS patients, empty without one.
+    """Sentences that name the kinds of event hours with fewer than FEW_PATIENTS patients, empty without one.
 
-    It prints no count: a hidden number is at most 10 or leaves at most 10, and is named as few.
+    Only counts that are shown are judged, since a verdict on a hidden one could give it away.
     """
     found: dict[str, set[str]] = {"all": set(), "measured": set()}
+    hidden = False
     for row in study.retention:
-        if isinstance(row.patients, Hidden) or 0 < row.patients < FEW_PATIENTS:
+        if isinstance(row.patients, Hidden):
+            hidden = hidden or not isinstance(row.retention, Hidden)
+        elif 0 < row.patients < FEW_PATIENTS:
             found[row.events].add(row.channel)
     found["measured"] -= found["all"]
     parts = [
@@ -23,11 +26,12 @@ def few_patients(study: Study) -> str:
         for channels, words in ((found["all"], ""), (found["measured"], " (measured event hours)"))
         if channels
     ]
+    unknown = " Where the number of patients is hidden the same may hold." if hidden else ""
     if not parts:
         return ""
     return (
-        f"Intervals of {'; '.join(parts)} rest on few patients with an event (fewer than {FEW_PATIENTS}, or a hidden "
-        "number): in simulations of rare, skewed rates such intervals cover the truth clearly less often than 95 %."
+        f"Intervals of {'; '.join(parts)} rest on fewer than {FEW_PATIENTS} patients with an event: in simulations of "
+        f"rare, skewed rates such intervals hold the truth clearly less often than 95 %.{unknown}"
     )
 
 
@@ -45,9 +49,14 @@ def stay_shortfall(study: Study) -> str:
     if not ratios:
         return ""
     mean, short = sum(ratios) / len(ratios), sum(ratio < 1 for ratio in ratios)
+    why = (
+        "stays of one patient are counted as if they were independent"
+        if mean < 1
+        else "with so few stays a patient the two hardly differ"
+    )
     return (
         f"Intervals by stay are on average {100 * mean:.0f} % as wide as those by patient, and narrower in {short} of "
-        f"{len(ratios)} comparisons: stays of one patient are counted as if they were independent."
+        f"{len(ratios)} comparisons: {why}."
     )
 
 
