@@ -39,13 +39,11 @@ class Command:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     @contextmanager
-    def server(self) -> Iterator[str]:
-        """A server of the orchestrator on a free local port for as long as the block lasts; yields its address."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
+    def server(self, port: int | None = None) -> Iterator[str]:
+        """A server of the orchestrator on a local port for as long as the block lasts; yields its address."""
+        port = port or free_port()
         process = subprocess.Popen(
-            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", port, "--no-ui"],
+            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port), "--no-ui"],
             env=self.environment(PREFECT_SERVER_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1"),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -56,6 +54,12 @@ class Command:
         finally:
             process.terminate()
             process.wait(30)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def wait_for_health(address: str, process: subprocess.Popen[bytes]) -> None:

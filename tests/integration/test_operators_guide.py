@@ -6,14 +6,13 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from command_line import Command
+from command_line import Command, free_port
 
 pytestmark = pytest.mark.integration
 
@@ -47,9 +46,7 @@ def test_blocks_that_are_not_run_are_shell(kind: str) -> None:
 
 
 def test_the_guide_run_from_top_to_bottom_ends_well(command: Command, source: Path, tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     plain = tmp_path / "mimiciv"
     shutil.copytree(source, plain)
     script = "\n".join([PRELUDE, *blocks("")])

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Command
+from deployments import SETTINGS, Deployments
 
 from cohort_sql.simulate import simulate
 
@@ -104,12 +105,10 @@ def test_a_failure_inside_each_step_tells_no_value_and_one_failed_bucket_is_name
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     codes = json.loads(done.stdout.splitlines()[-1])
-    assert codes == dict.fromkeys(("cohort", "evaluate", "stream", "summarise", "report"), 1) | {
-        "one bucket": 4,
-        "again": 0,
-    }
+    steps = ("cohort", "evaluate", "stream", "summarise", "report", "prepare", "wards", "recall")
+    assert codes == dict.fromkeys(steps, 1) | {"one bucket": 4, "again": 0}
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 6
+    assert len(errors) == len(steps) + 1
     assert all("KeyError at" in line for line in errors)
     assert re.search(r"stream: bucket \d+ failed and \d+ are finished", errors[-1])
     assert not CANARY.search(spoken(done))
@@ -129,3 +128,43 @@ def test_a_study_stopped_by_hand_tells_nothing_and_can_be_continued(
     assert not CANARY.search((out + err).encode())
     assert hits(watched.home) == []
     assert watched.run("study", canaries, "--out", run, "--quick", PREFECT_API_URL=watched_server).returncode == 0
+
+
+def test_deployment_runs_that_succeed_fail_and_are_cancelled_tell_nothing_to_server_worker_and_artefacts(
+    watched: Command, watched_server: str, canaries: Path, tmp_path: Path
+) -> None:
+    site = Deployments(watched, watched_server)
+    site.register()
+    log, run, named = tmp_path / "worker.log", tmp_path / "run", tmp_path / "small.toml"
+    named.write_text(SETTINGS, encoding="utf-8")
+    spoilt = {
+        "unknown.toml": "subject = 482916000123",
+        "range.toml": "stays = -482916000123",
+        "text.toml": "482916000123",
+    }
+    for name, text in spoilt.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    asked = {"source": str(canaries), "run": str(run), "settings": str(named)}
+    with site.worker(log, PREFECT_LOGGING_LEVEL="DEBUG"):
+        bad = [site.start("study/study", **asked | {"settings": str(tmp_path / name)}) for name in spoilt]
+        bad.append(site.start("study/study", **asked | {"source": str(tmp_path / "nowhere")}))
+        bad.append(site.start("stream/stream", run=str(tmp_path / "nothing")))
+        states = [site.wait(flow_run) for flow_run in bad]
+        assert {state["type"] for state in states} == {"FAILED"}
+        assert all("Traceback" not in state["message"] for state in states)
+        stopped = site.start("study/study", **asked)
+        site.wait_until((run / "cohort").exists)
+        site.call("POST", f"flow_runs/{stopped}/set_state", {"state": {"type": "CANCELLING"}})
+        assert site.wait(stopped)["type"] == "CANCELLED"
+        in_the_way = run / ".generation" / "stream" / "svdd-bucket=01.safetensors"
+        in_the_way.mkdir(parents=True, exist_ok=True)
+        assert "failed" in site.ended("study/study", **asked)["message"]
+        in_the_way.rmdir()
+        assert site.ended("study/study", **asked)["type"] == "COMPLETED"
+    told = json.dumps([site.call("POST", f"{kind}/filter", {}) for kind in ("flow_runs", "artifacts", "logs")])
+    assert "The report is at" in told
+    assert not CANARY.search(told.encode())
+    assert b"DEBUG" in log.read_bytes()
+    assert not CANARY.search(log.read_bytes())
+    assert not CANARY.search((run / "report.html").read_bytes())
+    assert hits(watched.home) == []
