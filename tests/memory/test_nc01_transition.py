@@ -167,3 +167,19 @@ def test_arrays_of_another_type_or_shape_are_refused(change):
     with pytest.raises(NC01Refused):
         bank.segment(*bad[change])
     assert bank.digest() == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_key_inside_the_protected_span_writes_nothing_into_the_complement(dtype):
+    bank = NC01Bank(1, dtype=dtype)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        assert bank.boundary(unit(rng.standard_normal((1, 128))), unit(rng.standard_normal((1, 128)))) == [None]
+    inside = torch.from_numpy(unit(bank.addresses()[0].sum(0, keepdims=True)) * (1 - 1e-7)).to(dtype)
+    before = bank.physical()
+    bank.step(
+        inside, torch.full((1, 128), 1 / 12.0, dtype=dtype), torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype)
+    )
+    rest = torch.from_numpy(bank.to_state()["arrays"]["complement"])
+    assert (rest == 0).all()
+    assert (bank.physical() - before).abs().max() < 50 * torch.finfo(dtype).eps
