@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows.deployed import build_cohort_only, named_settings, render, work_on
+from flows.errors import FlowError, UsageProblem
+from flows.run.layout import RunLayout
+from flows.run.locks import run_lock
+from flows.settings import Settings
+from flows.steps import cohort, evaluate, stream, summarise
+
+ROOT = Path(__file__).parents[2]
+DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
+DESCRIBE = """
+import importlib, inspect, json, sys
+from prefect import Flow
+told = {}
+for entrypoint in json.loads(sys.argv[1]):
+    module, _, name = entrypoint.rpartition(".")
+    flow = getattr(importlib.import_module(module), name)
+    assert isinstance(flow, Flow) and not flow.persist_result and not flow.log_prints
+    told[entrypoint] = [flow.name, list(inspect.signature(flow.fn).parameters)]
+print(json.dumps(told))
+"""
+
+
+def steps(layout: RunLayout, settings: Settings, parts: Sequence[str]) -> None:
+    """The parts as plain calls, without the orchestrator."""
+    buckets = cohort.build(layout, settings)
+    for bucket in buckets if "evaluate" in parts else ():
+        evaluate.measure_bucket(layout, settings, bucket)
+    if "stream" in parts:
+        stream.prepare(layout, settings)
+        for bucket in buckets:
+            stream.stream_bucket(layout, settings, bucket)
+    if "evaluate" in parts:
+        summarise.summarise(layout, settings)
+
+
+@pytest.fixture
+def begun(source: Path, tmp_path: Path) -> RunLayout:
+    settings = Settings.model_validate({"buckets": 2, "wards": 1, "memories": "vla", "recall_events": 0})
+    build_cohort_only(str(source), str(tmp_path / "run"), settings, steps)
+    return RunLayout(tmp_path / "run")
+
+
+def test_prefect_yaml_names_the_deployments_their_pools_and_queues() -> None:
+    pools = {item["name"]: item["work_pool"]["name"] for item in DEPLOYMENTS}
+    assert {"study", "cohort", "stream", "evaluate", "report", "verify"} <= set(pools)
+    assert {pool for name, pool in pools.items() if not name.endswith("-gpu")} == {"icu-cpu"}
+    assert {pool for name, pool in pools.items() if name.endswith("-gpu")} == {"icu-gpu"}
+    assert {item["work_pool"]["work_queue_name"] for item in DEPLOYMENTS} == {"studies", "deletions"}
+
+
+def test_every_deployment_names_a_flow_of_its_name_that_takes_paths_and_opaque_names_only() -> None:
+    entrypoints = json.dumps([item["entrypoint"] for item in DEPLOYMENTS])
+    done = subprocess.run(
+        [sys.executable, "-c", DESCRIBE, entrypoints], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    allowed = {"source", "run", "settings", "target", "public_key", "since", "request_id"}
+    for item in DEPLOYMENTS:
+        name, parameters = told[item["entrypoint"]]
+        assert name == item["name"].removesuffix("-gpu")
+        assert set(parameters) <= allowed
+
+
+def test_a_part_is_refused_before_what_it_is_made_from(begun: RunLayout) -> None:
+    with pytest.raises(FlowError, match=r"2 of 2 buckets and wards are not streamed; run the deployment stream first"):
+        work_on(str(begun.root), "evaluate", Settings(), steps)
+    with pytest.raises(FlowError, match="not finished"):
+        render(str(begun.root), Settings())
+    with pytest.raises(FlowError, match="has no manifest"):
+        work_on(str(begun.data_root / "elsewhere"), "stream", Settings(), steps)
+    (begun.cohort / "stays.parquet").unlink()
+    with pytest.raises(FlowError, match="its cohort is not built; run the deployment cohort first"):
+        work_on(str(begun.root), "stream", Settings(), steps)
+
+
+def test_the_parts_in_order_end_with_a_report_and_nothing_unpublished(begun: RunLayout) -> None:
+    for part in ("stream", "evaluate"):
+        work_on(str(begun.root), part, Settings(), steps)
+    assert begun.generations.exists()
+    assert render(str(begun.root), Settings()) == begun.report
+    assert begun.report.exists()
+    assert not begun.generations.exists()
+
+
+def test_a_part_uses_the_settings_of_the_run_and_holds_its_lock(begun: RunLayout) -> None:
+    seen: list[int] = []
+
+    def work(layout: RunLayout, settings: Settings, parts: Sequence[str]) -> None:
+        seen.append(settings.buckets)
+        with pytest.raises(FlowError, match="another command is working in it"), run_lock(layout):
+            pass
+
+    work_on(str(begun.root), "stream", Settings(), work)
+    assert seen == [2]
+    with run_lock(begun), pytest.raises(FlowError, match="another command is working in it"):
+        work_on(str(begun.root), "stream", Settings(), work)
+
+
+def test_named_settings_refuse_an_unknown_key_without_its_value(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("subject = 482916000123\n", encoding="utf-8")
+    with pytest.raises(UsageProblem) as refusal:
+        named_settings(str(tmp_path / "bad.toml"))
+    assert "482916" not in str(refusal.value)
