@@ -10,11 +10,10 @@ from reports.html import svg
 from reports.html.figures import stamp
 from reports.html.model import CurveRow, Study
 from reports.html.numbers import Cell, Kind, count, fraction, interval, percent, plain
-from reports.html.shared import Table, kind_of, notes
+from reports.html.shared import BEST_SHOWN, Table, kind_of, notes
 from reports.html.words import CHANNEL_ORDER, POLICIES, POLICY_ORDER, channel_name, order, short_name
 
 PUBLISHED = ("svdd", "density", "recency", "random")  # policies of the published comparison, always drawn
-BEST = 3  # others that are drawn: those that keep most at the budget nearest to a third
 THIRD = 1 / 3
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 380, 300, 40, 262, 40, 252
 LABEL_ROOM = 14
@@ -67,7 +66,7 @@ def drawn(rows: Sequence[CurveRow]) -> list[str]:
     }
     others = sorted((name for name in there if name not in PUBLISHED), key=lambda name: (-there[name], name))
     names = {row.policy for row in rows}
-    return order([name for name in names if name in PUBLISHED or name in others[:BEST]], POLICY_ORDER)
+    return order([name for name in names if name in PUBLISHED or name in others[:BEST_SHOWN]], POLICY_ORDER)
 
 
 def curve(protocol: str, channel: str, rows: Sequence[CurveRow], simulated: bool) -> str:

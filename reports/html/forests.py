@@ -12,6 +12,7 @@ from reports.html import svg
 from reports.html.figures import SIDES, Figure, Side, stamp
 from reports.html.model import ContrastRow, RetentionRow, Study, Value
 from reports.html.numbers import Kind, fraction, interval, percent_span, plain
+from reports.html.shared import shown_policies
 from reports.html.words import CHANNEL_ORDER, POLICIES, POLICY_ORDER, order, short_name
 
 SHAPES = {"svdd": "circle", "least-dense": "diamond", "density": "square", "recency": "triangle", "random": "down"}
@@ -46,13 +47,19 @@ class Mark:
 
 def forest_figure(study: Study, protocol: str) -> Figure:
     """Retention of every channel and policy under one protocol."""
-    rows = [row for row in study.retention if row.protocol == protocol]
+    shown = shown_policies(study, protocol)
+    rows = [row for row in study.retention if row.protocol == protocol and row.policy in shown]
     return Figure(*(forest(protocol, rows, study.simulated, side) for side in SIDES))
 
 
 def contrast_figure(study: Study, protocol: str) -> Figure:
     """Paired differences of one protocol on all event hours."""
-    rows = [row for row in study.contrasts if row.protocol == protocol and row.events == "all"]
+    shown = shown_policies(study, protocol)
+    rows = [
+        row
+        for row in study.contrasts
+        if row.protocol == protocol and row.events == "all" and row.left == "svdd" and row.right in shown
+    ]
     return Figure(*(contrasts(protocol, rows, study.simulated, side) for side in SIDES))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reports.html.model import ContrastRow, Hidden, LevelName, RetentionRow, Study
 from reports.html.numbers import Cell, Kind, count, fraction, interval, percent, percent_span, plain
-from reports.html.shared import FEW_GROUPS, kind_of, protocols, verdict_word
+from reports.html.shared import FEW_GROUPS, kind_of, protocols, shown_policies, verdict_word
 from reports.html.words import CHANNEL_ORDER, POLICY_ORDER, channel_name, order, short_name
 
 
@@ -68,11 +68,15 @@ def boards(study: Study) -> list[Board]:
 
 
 def _board(study: Study, protocol: str) -> Board:
-    kind = kind_of(study)
+    kind, shown = kind_of(study), shown_policies(study, protocol)
     rows = [
         row
         for row in study.contrasts
-        if row.protocol == protocol and row.unit == "patient" and row.events == "all" and row.left == "svdd"
+        if row.protocol == protocol
+        and row.unit == "patient"
+        and row.events == "all"
+        and row.left == "svdd"
+        and row.right in shown
     ]
     rights = order((row.right for row in rows), POLICY_ORDER)
     found = {(row.channel, row.right): _verdict(row, kind) for row in rows}
@@ -83,7 +87,7 @@ def _board(study: Study, protocol: str) -> Board:
         for right in rights
     }
     sentences = [_sum_up(right, verdicts) for right, verdicts in against.items()]
-    rows_of = [row for row in study.retention if row.protocol == protocol]
+    rows_of = [row for row in study.retention if row.protocol == protocol and row.policy in shown]
     return Board(
         plain(protocol),
         percent_span(row.budget for row in rows_of),

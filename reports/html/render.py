@@ -54,6 +54,7 @@ def render_report(study: Mapping[str, Any]) -> str:
         curves=curves,
         honesty=honesty,
         recall=recall,
+        shared=shared,
         opening=opening,
         figures=figures,
         forests=forests,

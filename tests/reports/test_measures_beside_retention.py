@@ -13,8 +13,9 @@ import pytest
 import sample
 
 from reports.html import honesty, recall, render_report
-from reports.html.curves import BEST, PUBLISHED, curve, drawn, spread
+from reports.html.curves import PUBLISHED, curve, drawn, spread
 from reports.html.model import HIDDEN, CurveRow, RecallRow, read_study
+from reports.html.shared import BEST_SHOWN, shown_policies
 from reports.html.suppression import suppress
 
 POLICIES = ("svdd", "density", "recency", "random", "least-dense", "leverage", "ensemble", "news2", "uniform")
@@ -140,7 +141,7 @@ def test_panels_draw_published_policies_and_the_few_best_of_the_others() -> None
     names = drawn([row for row in rows if row.events == "all"])
     assert set(PUBLISHED) <= set(names)
     assert set(names) - set(PUBLISHED) == {"uniform", "news2", "ensemble"}
-    assert len(names) == len(PUBLISHED) + BEST
+    assert len(names) == len(PUBLISHED) + BEST_SHOWN
 
 
 def test_every_policy_stands_in_the_table_below_the_panels(page: str) -> None:
@@ -232,7 +233,7 @@ def test_an_identifier_in_a_row_of_a_measure_reaches_no_part_of_the_page() -> No
 def test_intervals_on_few_patients_are_named_and_hidden_counts_are_not_judged() -> None:
     few = sample.study()
     for row in few["retention"]:
-        row |= {"patients": 25, "stays": 26} if row["channel"] == "hr" else {}
+        row.update({"patients": 25, "stays": 26} if row["channel"] == "hr" else {})
     text = honesty.few_patients(suppress(read_study(few)))
     assert text.startswith("Intervals of Heart rate rest on fewer than 30 patients")
     assert "Temperature" not in text  # seven patients: no interval is shown
@@ -255,3 +256,22 @@ def test_a_memory_without_a_defined_net_is_not_the_best() -> None:
     study = read_study(full() | {"recall": rows})
     assert recall.recall_findings(study) == []
     assert "One patient." in render_report(full() | {"recall": rows})
+
+
+def test_many_policies_do_not_swamp_the_opening_and_the_figures_but_stand_in_the_table() -> None:
+    study = sample.study()
+    plain = [row for row in study["retention"] if row["policy"] == "recency"]
+    for n in range(9):
+        study["retention"] += [row | {"policy": f"extra-{n}", "retention": 0.05 * n} for row in plain]
+    record = read_study(study)
+    extra = {name for name in shown_policies(record, "fixed-context") if name.startswith("extra")}
+    assert extra == {"extra-6", "extra-7", "extra-8"}
+    page = render_report(study)
+    opening, retention = (
+        page[page.index(f'<section id="{name}"') :].split("</section>")[0] for name in ("headline", "retention")
+    )
+    assert "extra-8" in opening
+    assert "extra-1" not in opening
+    drawing, table = retention.split("</figure>")[0], retention.split("</figure>")[1]
+    assert "extra-1" not in drawing
+    assert "extra-1" in table
