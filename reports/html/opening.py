@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from reports.html.model import ContrastRow, Hidden, LevelName, RetentionRow, Study
@@ -87,6 +87,7 @@ def _board(study: Study, protocol: str) -> Board:
         for right in rights
     }
     sentences = [_sum_up(right, verdicts) for right, verdicts in against.items()]
+    sentences += _challengers(study, protocol, shown, kind)
     rows_of = [row for row in study.retention if row.protocol == protocol and row.policy in shown]
     return Board(
         plain(protocol),
@@ -97,6 +98,21 @@ def _board(study: Study, protocol: str) -> Board:
         _kept(rows_of, kind),
         sentences,
     )
+
+
+def _challengers(study: Study, protocol: str, shown: Collection[str], kind: Kind) -> list[tuple[bool, str]]:
+    """How other selectors fared against the support set, one sentence each, where the run compared them so."""
+    rows = [
+        row
+        for row in study.contrasts
+        if (row.protocol, row.unit, row.events, row.right) == (protocol, "patient", "all", "svdd") and row.left in shown
+    ]
+    found = {(row.left, row.channel): _verdict(row, kind) for row in rows}
+    channels = order((row.channel for row in rows), CHANNEL_ORDER)
+    return [
+        _sum_up("svdd", [(channel, found[left, channel]) for channel in channels if (left, channel) in found], left)
+        for left in order((row.left for row in rows), POLICY_ORDER)
+    ]
 
 
 def _finding(against: Mapping[str, Sequence[tuple[str, Verdict]]]) -> str:
@@ -138,11 +154,11 @@ def _verdict(row: ContrastRow, kind: Kind) -> Verdict:
     return Verdict(plain(row.right), verdict_word(row), fraction(row.mean, kind, reason, signed=True), ends)
 
 
-def _sum_up(right: str, verdicts: Sequence[tuple[str, Verdict]]) -> tuple[bool, str]:
-    """One sentence against one policy, losses first, as summaries tend to leave them out; True where svdd loses."""
+def _sum_up(right: str, verdicts: Sequence[tuple[str, Verdict]], left: str = "svdd") -> tuple[bool, str]:
+    """One sentence against one policy, losses first, as summaries tend to leave them out; True where left loses."""
     phrases = {
-        "loses": "svdd loses on",
-        "wins": "svdd wins on",
+        "loses": f"{plain(left)} loses on",
+        "wins": f"{plain(left)} wins on",
         "unclear": "unclear on",
         "hidden": "hidden on",
         "not defined": "not defined on",

@@ -275,3 +275,24 @@ def test_many_policies_do_not_swamp_the_opening_and_the_figures_but_stand_in_the
     drawing, table = retention.split("</figure>")[0], retention.split("</figure>")[1]
     assert "extra-1" not in drawing
     assert "extra-1" in table
+
+
+def test_a_selector_compared_with_the_support_set_has_its_sentence_losses_included() -> None:
+    study = sample.study()
+    plain = [row for row in study["retention"] if row["policy"] == "recency"]
+    study["retention"] += [row | {"policy": "ensemble"} for row in plain]
+    ends = {"spo2": (0.07, 0.03, 0.11), "sbp": (-0.05, -0.08, -0.02)}
+    for channel, (mean, low, high) in ends.items():
+        row = next(r for r in study["contrasts"] if (r["channel"], r["unit"]) == (channel, "patient"))
+        study["contrasts"].append(row | {"left": "ensemble", "right": "svdd", "mean": mean, "low": low, "high": high})
+    page = render_report(study)
+    assert "Against svdd: ensemble loses on systolic (−0.050); ensemble wins on SpO₂ (+0.070)." in page
+
+
+def test_a_verdict_names_the_policy_on_the_left_of_the_difference() -> None:
+    study = sample.study()
+    row = next(r for r in study["contrasts"] if (r["channel"], r["unit"]) == ("spo2", "patient"))
+    study["contrasts"] = [row | {"left": "ensemble", "right": "svdd", "mean": 0.07, "low": 0.03, "high": 0.11}]
+    page = render_report(study)
+    assert "▲ ensemble wins" in page
+    assert "svdd wins" not in page[page.index('<section id="contrasts"') :].split("</section>")[0]
