@@ -84,6 +84,9 @@ class Settings(BaseModel):
         "2GiB", pattern=r"^[0-9.]+ ?[KMGT]i?B$", description="Memory of DuckDB.", json_schema_extra=_OPERATIONAL
     )
     show_records: bool = Field(False, description="Show small counts in the report.", json_schema_extra=_OPERATIONAL)
+    annex_days: int = Field(
+        1095, ge=1, description="Days after which the annex of a deletion is destroyed.", json_schema_extra=_OPERATIONAL
+    )
     state: Path | None = Field(None, description="The site's state directory.", json_schema_extra=_OPERATIONAL)
 
     @field_validator("memories", mode="before")

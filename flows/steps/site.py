@@ -33,7 +33,7 @@ def settled(settings: Settings) -> Settings:
     state = settings.state.expanduser().absolute()
     if state.exists():
         with opened_site(state) as site:
-            if site.pending():
+            if set(site.requests().values()) - {"done"}:
                 from flows.steps.forget import complete_pending  # noqa: PLC0415 (a command that opens runs itself)
 
                 complete_pending(site)
@@ -98,7 +98,7 @@ def registered(layout: RunLayout, source: Mapping[str, Any], settings: Settings)
         return
     with opened_site(settings.state) as site:
         known = {run.path for run in site.runs()}
-        run_id = site.register_run(layout, _identity(source))
+        run_id = site.register_run(layout, run_identity(source))
         site.set_inventory(run_id, site.inventory(run_id) | store_kinds(settings.memories))
     try:
         yield
@@ -123,7 +123,7 @@ def _columns(file: Path, *names: str) -> pl.DataFrame:
     return pl.read_parquet(file, columns=list(names), hive_partitioning=False).select(names)
 
 
-def _identity(source: Mapping[str, Any]) -> str:
+def run_identity(source: Mapping[str, Any]) -> str:
     """SHA-256 (hex) of what identifies a source, wherever it lies."""
     content = {name: value for name, value in source.items() if name != "path"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

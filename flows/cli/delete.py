@@ -1,0 +1,53 @@
+"""`icu-memory delete`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.app import command
+from flows.cli.console import Console
+from flows.cli.options import JsonFlag, QuietFlag, SettingsFile, StateOption
+
+
+@command
+def delete(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a finished study.")],
+    request: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="A request; may be repeated. All received ones otherwise.")
+    ] = None,
+    all_runs: Annotated[bool, typer.Option("--all-runs", help="Treat every registered run of the site.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    suppressed: Annotated[
+        bool, typer.Option("--suppressed", help="Remove patients that the site deleted before, from a restored run.")
+    ] = False,
+    audit: Annotated[bool, typer.Option("--audit", help="Measure the wards against a fresh refit.")] = False,
+    state_dir: StateOption = None,
+    settings: SettingsFile = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Carry out deletion requests on a run, and print where their receipts are."""
+    from flows.settings import load_settings
+    from flows.steps.forget.plan import plan_lines
+    from flows.steps.forget.work import Options, delete_suppressed, preview
+    from flows.steps.forget.work import delete as deleted
+
+    chosen = load_settings(settings, {"state": state_dir})
+    console = Console(quiet, as_json)
+    if dry_run:
+        plan = preview(run, request or (), chosen)
+        console.data({"actions": plan.actions}, "\n".join(plan_lines(plan)))
+        return
+    done = (
+        delete_suppressed(run, chosen) if suppressed else deleted(run, request or (), chosen, Options(all_runs, audit))
+    )
+    console.say(
+        "done; keep this checkpoint line elsewhere:" if done.fresh else "was carried out already; nothing to do"
+    )
+    if done.checkpoint:
+        console.say(done.checkpoint)
+    listed = [str(file) for file in done.receipts]
+    console.data({"receipts": listed, "checkpoint": done.checkpoint, "fresh": done.fresh}, "\n".join(listed))
