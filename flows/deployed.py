@@ -12,6 +12,7 @@ from flows.run.layout import RunLayout
 from flows.run.locks import run_lock
 from flows.run.manifest import step_is_done
 from flows.settings import Settings, load_settings
+from flows.steps.forget.work import Options, delete
 from flows.steps.opened import opened_manifest, opened_settings
 from flows.steps.preflight import locate_source, named_source, opened_run
 from flows.steps.report import render_again
@@ -84,6 +85,11 @@ def refuse_unready(layout: RunLayout, settings: Settings, part: str) -> None:
             f"run {layout.root}: {missing} of {len(waiting)} buckets and wards are not streamed; "
             "run the deployment stream first"
         )
+
+
+def forget(run: str, request: str, settings: Settings) -> int:
+    """Carry out the request of a file in every registered run, as `icu-memory delete` does; returns the receipts."""
+    return len(delete(absolute_run(run).root, [Path(request).expanduser()], settings, Options(all_runs=True)).receipts)
 
 
 def verify_target(target: str, public_key: str | None, since: str | None, settings: Settings) -> int:

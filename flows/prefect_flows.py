@@ -278,6 +278,16 @@ def deployed_report(run: str, settings: str | None = None) -> None:
         _told_where(deployed.render(run, deployed.named_settings(settings)))
 
 
+@flow(name="forget", **_FLOW)
+def deployed_forget(run: str, request: str, settings: str | None = None) -> None:
+    """Carry out a request, named by its file, in all registered runs; with a device where a worker of one is up."""
+    with _told("forget"):
+        chosen = deployed.named_settings(settings)
+        if _is_sent() or not _sent_to_device("forget/forget-gpu", run=run, request=request, settings=settings):
+            receipts = deployed.forget(run, request, chosen)
+            create_markdown_artifact(f"{receipts} receipts are in `{run}/receipts` and in the ledger.", key="forget")
+
+
 @flow(name="verify", **_FLOW)
 def deployed_verify(
     target: str, public_key: str | None = None, since: str | None = None, settings: str | None = None

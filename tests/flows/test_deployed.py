@@ -54,7 +54,7 @@ def begun(source: Path, tmp_path: Path) -> RunLayout:
 
 def test_prefect_yaml_names_the_deployments_their_pools_and_queues() -> None:
     pools = {item["name"]: item["work_pool"]["name"] for item in DEPLOYMENTS}
-    assert {"study", "cohort", "stream", "evaluate", "report", "verify"} <= set(pools)
+    assert {"study", "cohort", "stream", "evaluate", "forget", "report", "verify"} <= set(pools)
     assert {pool for name, pool in pools.items() if not name.endswith("-gpu")} == {"icu-cpu"}
     assert {pool for name, pool in pools.items() if name.endswith("-gpu")} == {"icu-gpu"}
     assert {item["work_pool"]["work_queue_name"] for item in DEPLOYMENTS} == {"studies", "deletions"}
@@ -66,7 +66,7 @@ def test_every_deployment_names_a_flow_of_its_name_that_takes_paths_and_opaque_n
         [sys.executable, "-c", DESCRIBE, entrypoints], capture_output=True, text=True, check=True, cwd=ROOT
     )
     told = json.loads(done.stdout.splitlines()[-1])
-    allowed = {"source", "run", "settings", "target", "public_key", "since", "request_id"}
+    allowed = {"source", "run", "settings", "target", "public_key", "since", "request"}
     for item in DEPLOYMENTS:
         name, parameters = told[item["entrypoint"]]
         assert name == item["name"].removesuffix("-gpu")

@@ -29,6 +29,9 @@ bootstrap_draws = 100
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
 
+BUSY = 503  # its database is locked for a moment
+
+
 class Refused(Exception):
     """The server has refused a request; holds its answer."""
 
@@ -81,11 +84,14 @@ class Deployments:
             f"{self.address}/{path}", method=method, data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )  # fmt: skip
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as refusal:
-            raise Refused(refusal.read().decode()) from None
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return json.loads(answer.read() or b"null")
+            except urllib.error.HTTPError as refusal:
+                if refusal.code != BUSY:
+                    raise Refused(refusal.read().decode()) from None
+                time.sleep(1)
 
     def start(self, name: str, **parameters: Any) -> str:
         """Ask for a run of a deployment `flow/name`; returns the run's id."""

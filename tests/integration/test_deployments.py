@@ -148,6 +148,6 @@ def test_memory_work_is_sent_to_a_device_worker_when_one_is_up(
     assert inventory(RunLayout(run)) == reference
 
 
-def test_parameters_that_a_deployment_does_not_take_are_refused_by_the_server(site: Deployments) -> None:
-    with pytest.raises(Refused, match="subject_id"):
-        site.start("study/study", source="s", run="r", subject_id=1)
+def test_a_parameter_that_is_no_path_is_refused_by_the_server(site: Deployments) -> None:
+    with pytest.raises(Refused, match="type"):
+        site.start("study/study", source=482916000123, run="r")

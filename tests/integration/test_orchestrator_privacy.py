@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Command
-from deployments import SETTINGS, Deployments
+from deployments import SETTINGS, Deployments, Refused
 
 from cohort_sql.simulate import simulate
 
@@ -146,6 +146,8 @@ def test_deployment_runs_that_succeed_fail_and_are_cancelled_tell_nothing_to_ser
         (tmp_path / name).write_text(text, encoding="utf-8")
     asked = {"source": str(canaries), "run": str(run), "settings": str(named)}
     with site.worker(log, PREFECT_LOGGING_LEVEL="DEBUG"):
+        with pytest.raises(Refused):
+            site.start("study/study", **asked | {"source": BASE + 123})
         bad = [site.start("study/study", **asked | {"settings": str(tmp_path / name)}) for name in spoilt]
         bad.append(site.start("study/study", **asked | {"source": str(tmp_path / "nowhere")}))
         bad.append(site.start("stream/stream", run=str(tmp_path / "nothing")))
