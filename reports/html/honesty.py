@@ -35,6 +35,19 @@ def few_patients(study: Study) -> str:
     )
 
 
+def few_recalled(study: Study) -> str:
+    """One sentence that names the delays of net recall with fewer than FEW_PATIENTS patients, of the counts shown."""
+    few = {
+        row.delay
+        for row in study.recall
+        if row.events == "all" and not isinstance(row.patients, Hidden) and 0 < row.patients < FEW_PATIENTS
+    }
+    if not few:
+        return ""
+    listed = ", ".join(f"{delay} h" for delay in sorted(few))
+    return f"Intervals at {listed} rest on fewer than {FEW_PATIENTS} patients and hold the truth less often than 95 %."
+
+
 def stay_shortfall(study: Study) -> str:
     """One sentence on how much narrower the intervals by stay are than those by patient, empty without pairs."""
     ends = {

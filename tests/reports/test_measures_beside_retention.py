@@ -296,3 +296,10 @@ def test_a_verdict_names_the_policy_on_the_left_of_the_difference() -> None:
     page = render_report(study)
     assert "▲ ensemble wins" in page
     assert "svdd wins" not in page[page.index('<section id="contrasts"') :].split("</section>")[0]
+
+
+def test_delays_of_net_recall_with_few_patients_are_named_where_their_number_is_shown() -> None:
+    rows = [row | ({"patients": 20, "stays": 20} if row["delay"] == 96 else {}) for row in recall_rows()]
+    page = render_report(full() | {"recall": rows})
+    assert "Intervals at 96 h rest on fewer than 30 patients" in page
+    assert honesty.few_recalled(suppress(read_study(full() | {"recall": recall_rows(7, 7)}))) == ""
