@@ -86,6 +86,7 @@ check: lint types contracts sql ## all static checks
 evidence: $(DEVELOPMENT) ## rebuild every quoted figure into evidence/
 	$(BIN)/python -m flows.evidence --out evidence
 	$(BIN)/python tests/mutations.py --out evidence/mutations.json
+	$(BIN)/python tests/operate.py --out evidence/operate.json
 
 picture: demo ## take the README's picture of the report
 	chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1500 --screenshot=docs/report.png "file://$$(realpath "$$RUN")/report.html"

@@ -87,7 +87,8 @@ class Killed:
             while sum(self.killed.values()) < kills:
                 runs += 1
                 differing += self.study(self.place / f"run-{runs}", kills) != expected
-                print(f"{sum(self.killed.values())} kills, {runs} runs, {differing} differ", file=sys.stderr)
+                told = f"{sum(self.killed.values())} kills {dict(self.killed)}, {runs} runs, {differing} differ"
+                print(f"{told}, {self.lost} parts lost", file=sys.stderr, flush=True)
         finally:
             for name in list(self.running):
                 self.running[name].close()

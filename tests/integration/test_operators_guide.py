@@ -73,3 +73,4 @@ def test_the_guide_run_from_top_to_bottom_ends_well(command: Command, source: Pa
     said = (tmp_path / "out").read_text(errors="replace")
     assert code == 0, said[-6000:]
     assert (tmp_path / "site" / "run" / "report.html").exists()
+    assert said.count("still holds a suppressed patient") == 1  # the restored backup
