@@ -230,6 +230,8 @@ def _outcome(future: PrefectFuture[int]) -> int | FlowError:
     outcome: object = future.result(raise_on_failure=False)
     if isinstance(outcome, int | FlowError):
         return outcome
+    if isinstance(outcome, TimeoutError):
+        return StepFailed("it took longer than the setting task_timeout allows")
     return StepFailed(f"a task ended as {type(outcome).__name__}; run the same command again")
 
 
