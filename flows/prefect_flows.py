@@ -35,6 +35,7 @@ from flows.progress import current_progress
 from flows.run.layout import RunLayout
 from flows.settings import Settings, load_settings
 from flows.steps import cohort, evaluate, recall, report, stream, summarise, wards
+from flows.steps.forget.work import forget_waiting
 from flows.steps.opened import opened_manifest, opened_settings
 from flows.study import run_study as study_of
 
@@ -300,6 +301,14 @@ def deployed_verify(
             target, public_key, since, load_settings(Path(settings) if settings else None)
         )
         create_markdown_artifact(f"Verified: {receipts} receipts of `{target}`.", key="verify")
+
+
+@flow(name="forget", **_FLOW)
+def deployed_forget(request_id: str) -> None:
+    """Carry out a request that waits in the site's inbox on every registered run; the worker's environment names it."""
+    with _told("forget"):
+        receipts = forget_waiting(request_id, load_settings())
+        create_markdown_artifact(f"Carried out: {len(receipts)} receipts.", key="forget")
 
 
 @contextmanager

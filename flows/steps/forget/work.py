@@ -68,6 +68,21 @@ def delete_suppressed(run: Path, settings: Settings) -> Deleted:
         return carry_out(site, layout, requests, Options())
 
 
+def forget_waiting(request_id: str, settings: Settings) -> tuple[Path, ...]:
+    """Carry out a request that the site has received, by its id alone, on every registered run; returns the receipts.
+
+    One that is done already changes nothing.  Raises FlowError for an unknown one and for a site without runs.
+    """
+    with _opened(settings) as site:
+        if site.request_state(request_id) == "done":
+            given = (receipt_file(run.path, request_id) for run in site.runs())
+            return tuple(file for file in given if file.exists())
+        runs = [run.layout for run in site.runs() if run.path.exists()]
+        if site.request_state(request_id) is None or not runs:
+            raise FlowError("forget: the site has no such request or no run; run `icu-memory delete` with its file")
+        return carry_out(site, runs[0], [site.take_inbox(request_id)], Options(all_runs=True)).receipts
+
+
 def preview(run: Path, files: Sequence[Path], settings: Settings) -> Plan:
     """The plan of a deletion; nothing is written but the registry where there was none."""
     layout = RunLayout(run.expanduser().absolute())

@@ -1,0 +1,255 @@
+"""A deletion leaves nothing of the patient, everything of the others, and evidence of it; or nothing at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from flows.cli import main
+from flows.errors import CannotDecide, FlowError
+from flows.evidence_forget import SMALL, asked, small_site, subjects_of_run, tree_digest
+from flows.run.layout import RunLayout
+from flows.run.registry import opened_site
+from flows.run.requests import new_request, write_request
+from flows.run.states import read_states
+from flows.settings import Settings
+from flows.steps.forget import work
+from flows.steps.forget.generation import next_of
+from flows.steps.forget.negative import Gone, refuse_remains
+from flows.steps.forget.work import Options, delete, delete_suppressed
+from flows.steps.site import refuse_suppressed, settled
+from flows.steps.verify import trust, verify
+from flows.steps.wards import read_ward
+
+Made = tuple[RunLayout, Settings]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("kept")
+    small_site(place / "made", 10)
+    return place / "made"
+
+
+@pytest.fixture
+def made(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """The same site and run in a place of their own."""
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    shutil.copytree(kept / "run", tmp_path / "run")
+    shutil.copytree(kept / "state", tmp_path / "state")
+    return RunLayout(tmp_path / "run"), Settings.model_validate({**SMALL, "state": tmp_path / "state"})
+
+
+def stays_of(layout: RunLayout, subject: int) -> list[int]:
+    stays = pl.read_parquet(layout.cohort / "stays.parquet").filter(pl.col("subject_id") == subject)
+    return stays["stay_id"].to_list()
+
+
+def raw(folder: Path, number: int) -> list[str]:
+    """Files whose raw bytes hold a number as text or as a little-endian 64-bit integer."""
+    forms = (str(number).encode(), struct.pack("<q", number))
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return [file.name for file in files if any(form in file.read_bytes() for form in forms)]
+
+
+def test_no_file_of_run_state_or_orchestrator_holds_the_patient_afterwards(made: Made, tmp_path: Path) -> None:
+    layout, settings = made
+    subject = subjects_of_run(layout)[0]
+    stays = stays_of(layout, subject)
+    request = asked(tmp_path, "request-one", subject)
+    assert raw(layout.root, stays[0])
+    done = delete(layout.root, [request], settings, Options(audit=True))
+    request.unlink()
+    assert [raw(tmp_path, number) for number in (subject, *stays)] == [[] for _ in (subject, *stays)]
+    assert done.receipts == (layout.receipts / "request-one.json",)
+    assert verify(layout.root, trust(None, settings.state, None), settings.state).last.facts.outcome == "deleted"
+    assert not next_of(layout).root.exists()
+
+
+def test_states_of_all_others_are_untouched(made: Made, tmp_path: Path) -> None:
+    layout, settings = made
+    subject = subjects_of_run(layout)[0]
+    gone = {str(stay) for stay in stays_of(layout, subject)}
+
+    def states() -> dict[str, bytes]:
+        found = {}
+        for file in sorted(layout.memories.glob("[!w]*/*.safetensors")):
+            for name, state in read_states(file).items():
+                found[f"{file.parent.name} {name}"] = repr(sorted(state.items(), key=str)).encode()
+        return found
+
+    before = states()
+    delete(layout.root, [asked(tmp_path, "request-one", subject)], settings)
+    assert states() == {name: state for name, state in before.items() if name.split()[1] not in gone}
+
+
+def test_wards_after_either_order_agree_and_everything_else_has_the_same_bytes(made: Made, tmp_path: Path) -> None:
+    layout, settings = made
+    first, second = subjects_of_run(layout)[:2]
+    shutil.copytree(layout.root, tmp_path / "other")
+    shutil.copytree(settings.state or tmp_path, tmp_path / "other-state")
+    other, there = RunLayout(tmp_path / "other"), settings.model_copy(update={"state": tmp_path / "other-state"})
+    files = [asked(tmp_path, f"request-{name}", subject) for name, subject in (("one", first), ("two", second))]
+    for file in files:
+        delete(layout.root, [file], settings)
+    delete(other.root, files, there)
+    for part in ("cohort", "retained", "memories/svdd", "memories/vla", "memories/nc01"):
+        assert tree_digest(layout.root / part) == tree_digest(other.root / part)
+    for file in sorted((layout.memories / "wards").glob("*")):
+        left, right = read_ward(file), read_ward(other.memories / "wards" / file.name)
+        assert left.stay.tolist() == right.stay.tolist()
+        if left.memory.ready:
+            keys = left.memory.to_state()["keys"]
+            assert abs(left.memory.score(keys) - right.memory.score(keys)).max() < 1e-8
+
+
+def test_the_same_request_again_changes_nothing(made: Made, tmp_path: Path) -> None:
+    layout, settings = made
+    file = asked(tmp_path, "request-one", subjects_of_run(layout)[0])
+    first = delete(layout.root, [file], settings)
+    before = tree_digest(layout.root)
+    again = delete(layout.root, [file], settings)
+    assert (again.fresh, again.receipts) == (False, first.receipts)
+    assert tree_digest(layout.root) == before
+
+
+def test_a_patient_whom_the_site_never_had_gets_a_receipt_that_says_so(made: Made, tmp_path: Path) -> None:
+    layout, settings = made
+    before = tree_digest(layout.cohort)
+    delete(layout.root, [asked(tmp_path, "request-one", 77_777_777)], settings)
+    assert verify(layout.root, trust(None, settings.state, None), settings.state).last.facts.outcome == "not held"
+    assert tree_digest(layout.cohort) == before
+
+
+def test_a_single_stay_goes_and_the_patient_may_stay(made: Made, tmp_path: Path) -> None:
+    layout, settings = made
+    stay = pl.read_parquet(layout.cohort / "stays.parquet")["stay_id"][0]
+    file = tmp_path / "stay.json"
+    write_request(file, new_request("request-stay", "error", "stay", [stay], "patient", "data steward"))
+    delete(layout.root, [file], settings)
+    file.unlink()
+    assert raw(tmp_path, stay) == []
+
+
+def test_a_restored_backup_is_refused_and_cured(made: Made, tmp_path: Path) -> None:
+    layout, settings = made
+    subject = subjects_of_run(layout)[0]
+    shutil.copytree(layout.root, tmp_path / "backup")
+    delete(layout.root, [asked(tmp_path, "request-one", subject)], settings)
+    backup = RunLayout(tmp_path / "backup")
+    with pytest.raises(FlowError, match="--suppressed"):
+        refuse_suppressed(backup, settings.state)
+    delete_suppressed(backup.root, settings)
+    refuse_suppressed(backup, settings.state)
+    assert subject not in subjects_of_run(backup)
+
+
+def test_all_registered_runs_are_treated_in_one_pass(made: Made, tmp_path: Path) -> None:
+    layout, settings = made
+    shutil.copytree(layout.root, tmp_path / "second")
+    with opened_site(settings.state or tmp_path) as site:
+        run_id = site.register_run(RunLayout(tmp_path / "second"), "copy")
+        for run in site.runs():
+            if run.run_id != run_id:
+                site.drop_run(run.run_id)
+    subject = subjects_of_run(layout)[0]
+    done = delete(layout.root, [asked(tmp_path, "request-one", subject)], settings, Options(all_runs=True))
+    assert len(done.receipts) == 2
+    assert all(subject not in subjects_of_run(RunLayout(tmp_path / name)) for name in ("run", "second"))
+
+
+def test_an_unknown_file_stops_it_by_name(made: Made, tmp_path: Path) -> None:
+    layout, settings = made
+    file = asked(tmp_path, "request-one", subjects_of_run(layout)[0])
+    (layout.cohort / "notes.txt").write_text("mine")
+    with pytest.raises(FlowError, match=r"cohort/notes\.txt"):
+        delete(layout.root, [file], settings)
+
+
+def test_a_dry_run_tells_no_id_and_no_count_and_changes_nothing(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout, settings = made
+    file = asked(tmp_path, "request-one", subjects_of_run(layout)[0])
+    before = tree_digest(layout.root)
+    assert (
+        main(["delete", str(layout.root), "--request", str(file), "--dry-run", "--state-dir", str(settings.state)]) == 0
+    )
+    told = capsys.readouterr().out
+    assert "wards: maintained deletion" in told
+    assert not [word for word in told.split() if word.isdigit()]
+    assert tree_digest(layout.root) == before
+
+
+def test_without_a_key_nothing_is_touched(made: Made, tmp_path: Path) -> None:
+    layout, settings = made
+    shutil.rmtree((settings.state or tmp_path) / "keys")
+    before = tree_digest(layout.root)
+    with pytest.raises(CannotDecide, match="keys new"):
+        delete(layout.root, [asked(tmp_path, "request-one", subjects_of_run(layout)[0])], settings)
+    assert tree_digest(layout.root) == before
+
+
+@pytest.mark.parametrize("stage", ["make_generation", "refuse_remains", "flushed", "begin_annexes"])
+def test_a_full_disk_before_the_intent_leaves_everything_as_it_was(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    layout, settings = made
+    file = asked(tmp_path, "request-one", subjects_of_run(layout)[0])
+    before = tree_digest(layout.root)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(work, stage, full)
+    with pytest.raises(OSError, match="space"):
+        delete(layout.root, [file], settings)
+    assert tree_digest(layout.root) == before
+    assert not next_of(layout).root.exists()
+    with opened_site(settings.state or tmp_path) as site:
+        assert site.requests() == {}
+
+
+@pytest.mark.parametrize("stage", ["append_intent", "exchange", "clean_up", "append_receipt", "write_report_again"])
+def test_whatever_stops_it_after_the_intent_the_next_command_completes_it(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    layout, settings = made
+    subject = subjects_of_run(layout)[0]
+
+    def stopped(*_: object, **__: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(f"flows.steps.forget.recover.{stage}", stopped)
+        with pytest.raises(OSError, match="space"):
+            delete(layout.root, [asked(tmp_path, "request-one", subject)], settings)
+    settled(settings)
+    assert subject not in subjects_of_run(layout)
+    assert len(verify(layout.root, trust(None, settings.state, None), settings.state).bundles) == 1
+
+
+@pytest.mark.parametrize("store", ["cohort/stays.parquet", "memories/svdd", "memories/wards", "counts", "retained"])
+def test_verification_finds_the_patient_in_every_store_while_it_is_there(
+    made: Made, tmp_path: Path, store: str
+) -> None:
+    layout, settings = made
+    subject = subjects_of_run(layout)[0]
+    stays = frozenset(stays_of(layout, subject))
+    shutil.copytree(layout.root, tmp_path / "before")
+    delete(layout.root, [asked(tmp_path, "request-one", subject)], settings)
+    gone = Gone(stays, frozenset({subject}))
+    refuse_remains(layout, gone)
+    old, place = tmp_path / "before" / store, layout.root / store
+    if old.is_dir():
+        shutil.rmtree(place)
+        shutil.copytree(old, place)
+    else:
+        shutil.copyfile(old, place)
+    with pytest.raises(FlowError, match=store.split("/", maxsplit=1)[0]):
+        refuse_remains(layout, gone)
