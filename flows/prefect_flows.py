@@ -35,7 +35,6 @@ from flows.progress import current_progress
 from flows.run.layout import RunLayout
 from flows.settings import Settings, load_settings
 from flows.steps import cohort, evaluate, recall, report, stream, summarise, wards
-from flows.steps.forget.work import forget_waiting
 from flows.steps.opened import opened_manifest, opened_settings
 from flows.study import run_study as study_of
 
@@ -282,13 +281,13 @@ def deployed_report(run: str, settings: str | None = None) -> None:
 
 
 @flow(name="forget", **_FLOW)
-def deployed_forget(run: str, request: str, settings: str | None = None) -> None:
-    """Carry out a request, named by its file, in all registered runs; with a device where a worker of one is up."""
+def deployed_forget(request: str, settings: str | None = None) -> None:
+    """Carry out a request, named by its file or by its opaque id once received, in every registered run."""
     with _told("forget"):
         chosen = deployed.named_settings(settings)
-        if _is_sent() or not _sent_to_device("forget/forget-gpu", run=run, request=request, settings=settings):
-            receipts = deployed.forget(run, request, chosen)
-            create_markdown_artifact(f"{receipts} receipts are in `{run}/receipts` and in the ledger.", key="forget")
+        if _is_sent() or not _sent_to_device("forget/forget-gpu", request=request, settings=settings):
+            receipts = deployed.forget(request, chosen)
+            create_markdown_artifact(f"Carried out: {receipts} receipts.", key="forget")
 
 
 @flow(name="verify", **_FLOW)
@@ -301,14 +300,6 @@ def deployed_verify(
             target, public_key, since, load_settings(Path(settings) if settings else None)
         )
         create_markdown_artifact(f"Verified: {receipts} receipts of `{target}`.", key="verify")
-
-
-@flow(name="forget", **_FLOW)
-def deployed_forget(request_id: str) -> None:
-    """Carry out a request that waits in the site's inbox on every registered run; the worker's environment names it."""
-    with _told("forget"):
-        receipts = forget_waiting(request_id, load_settings())
-        create_markdown_artifact(f"Carried out: {len(receipts)} receipts.", key="forget")
 
 
 @contextmanager
