@@ -11,8 +11,10 @@ from flows.errors import CannotDecide, FlowError
 from flows.run.layout import RunLayout
 from flows.run.locks import run_lock
 from flows.run.manifest import step_is_done
+from flows.run.registry import opened_site
+from flows.run.requests import read_request
 from flows.settings import Settings, load_settings
-from flows.steps.forget.work import Options, delete
+from flows.steps.forget.work import forget_waiting
 from flows.steps.opened import opened_manifest, opened_settings
 from flows.steps.preflight import locate_source, named_source, opened_run
 from flows.steps.report import render_again
@@ -87,9 +89,21 @@ def refuse_unready(layout: RunLayout, settings: Settings, part: str) -> None:
         )
 
 
-def forget(run: str, request: str, settings: Settings) -> int:
-    """Carry out the request of a file in every registered run, as `icu-memory delete` does; returns the receipts."""
-    return len(delete(absolute_run(run).root, [Path(request).expanduser()], settings, Options(all_runs=True)).receipts)
+def forget(request: str, settings: Settings) -> int:
+    """Carry out a request in every registered run, as `icu-memory delete --all-runs` does; returns the receipts.
+
+    ``request`` is the path of a request file, which is received first, or the opaque id of a request that was received.
+    Raises FlowError where no state directory is named, and the refusals of a deletion.
+    """
+    file = Path(request).expanduser()
+    if not file.is_file():
+        return len(forget_waiting(request, settings))
+    if settings.state is None:
+        raise FlowError("forget: no state directory; set ICU_MEMORY_STATE for the worker or state in the settings file")
+    asked = read_request(file)
+    with opened_site(settings.state) as site:
+        site.receive(asked)
+    return len(forget_waiting(asked.request_id, settings))
 
 
 def verify_target(target: str, public_key: str | None, since: str | None, settings: Settings) -> int:
