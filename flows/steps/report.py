@@ -16,6 +16,7 @@ from flows.run.manifest import recorded_step, step_is_done, write_manifest
 from flows.run.publish import write_atomic
 from flows.settings import Settings, operational_names
 from flows.steps.campaign import campaign_rows
+from flows.steps.deletions import deletion_rows
 from flows.steps.opened import opened_manifest
 from flows.steps.site import refuse_suppressed
 from reports.html import render_report
@@ -82,6 +83,7 @@ def report_input(layout: RunLayout, settings: Settings) -> dict[str, Any]:
         **{name: _optional(layout.results / f"{name}.json") for name in ("curves", "recall", "tasks")},
         "streaming": _streaming(layout),
         "memories": _other_memories(layout, settings),
+        "deletions": deletion_rows(layout),
         "not_claimed": NOT_CLAIMED,
         "show_records": settings.show_records,
     }
@@ -161,12 +163,14 @@ def render_again(
     """
     rows, claims = _audit_rows(audit) if audit is not None else [], campaign_rows(campaigns)
     layout = RunLayout(run)
-    manifest = opened_manifest(layout)
-    unfinished = [step for step in ("cohort", "evaluate") if not step_is_done(layout, manifest, step)]
-    if unfinished:
-        raise FlowError(f"run {run}: {' and '.join(unfinished)} not finished; run the same `icu-memory study` again")
+    opened_manifest(layout)
     with run_lock(layout):
         refuse_suppressed(layout, state)
+        manifest = opened_manifest(layout)  # a deletion may have replaced the run before the lock was ours
+        unfinished = [step for step in ("cohort", "evaluate") if not step_is_done(layout, manifest, step)]
+        if unfinished:
+            told = " and ".join(unfinished)
+            raise FlowError(f"run {run}: {told} not finished; run the same `icu-memory study` again")
         rendered = replace(manifest, settings={**manifest.settings, "show_records": show_records})
         write_manifest(layout, rendered.without_steps(["report"]))
         with recorded_step(layout, "report", [layout.report]):

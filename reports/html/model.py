@@ -175,6 +175,19 @@ class CampaignRow:
 
 
 @dataclass(frozen=True)
+class DeletionRow:
+    """One receipt: days from request to completion, passes over kinds of memories, what was not reached."""
+
+    request: str
+    outcome: Literal["deleted", "not held"]
+    days: int
+    attempted: int
+    completed: int
+    certificate: str | None = None
+    not_covered: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Streaming:
     """What the streamed memories did: tokens admitted by path, tokens held at the end, worst certified score bound."""
 
@@ -293,6 +306,7 @@ class Study:
     published: Sequence[PublishedRow] = ()
     audit: Sequence[AuditRow] = ()
     campaigns: Sequence[CampaignRow] = ()
+    deletions: Sequence[DeletionRow] = ()
     curves: Sequence[CurveRow] = ()
     recall: Sequence[RecallRow] = ()
     tasks: Sequence[TaskRow] = ()
