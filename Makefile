@@ -85,6 +85,7 @@ check: lint types contracts sql ## all static checks
 
 evidence: $(DEVELOPMENT) ## rebuild every quoted figure into evidence/
 	$(BIN)/python -m flows.evidence --out evidence
+	$(BIN)/python -m flows.evidence_forget --out evidence/forget.json
 	$(BIN)/python tests/mutations.py --out evidence/mutations.json
 	$(BIN)/python tests/operate.py --out evidence/operate.json
 
