@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import yaml
 
-from flows.deployed import build_cohort_only, named_settings, render, work_on
+from flows.deployed import build_cohort_only, forget, named_settings, render, verify_target, work_on
 from flows.errors import FlowError, UsageProblem
 from flows.run.layout import RunLayout
 from flows.run.locks import run_lock
+from flows.run.requests import new_request, write_request
 from flows.settings import Settings
 from flows.steps import cohort, evaluate, stream, summarise
+from flows.steps.keys import make_key
 
 ROOT = Path(__file__).parents[2]
 DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
@@ -113,3 +116,26 @@ def test_named_settings_refuse_an_unknown_key_without_its_value(tmp_path: Path) 
     with pytest.raises(UsageProblem) as refusal:
         named_settings(str(tmp_path / "bad.toml"))
     assert "482916" not in str(refusal.value)
+
+
+def test_a_request_is_carried_out_by_its_file_and_again_by_its_id_without_doing_more(
+    source: Path, tmp_path: Path
+) -> None:
+    site = Settings.model_validate({"state": tmp_path / "state"})
+    settings = site.model_copy(update={"buckets": 2, "memories": ("vla",), "recall_events": 0})
+    build_cohort_only(str(source), str(tmp_path / "run"), settings, steps)
+    for part in ("stream", "evaluate"):
+        work_on(str(tmp_path / "run"), part, site, steps)
+    render(str(tmp_path / "run"), site)
+    make_key("new", "operator", site)
+    patient = pl.read_parquet(tmp_path / "run" / "cohort" / "stays.parquet")["subject_id"][0]
+    asked = new_request("withdrawal-0001", "consent withdrawn", "patient", [patient], "patient", "steward", None, None)
+    write_request(tmp_path / "request.json", asked)
+    assert forget(str(tmp_path / "request.json"), site) == 1
+    assert patient not in pl.read_parquet(tmp_path / "run" / "cohort" / "stays.parquet")["subject_id"].to_list()
+    assert forget("withdrawal-0001", site) == 1
+    assert verify_target(str(tmp_path / "run"), None, None, site) == 1
+    with pytest.raises(FlowError, match="no such request"):
+        forget("withdrawal-0002", site)
+    with pytest.raises(FlowError, match="no state directory"):
+        forget(str(tmp_path / "request.json"), Settings())
