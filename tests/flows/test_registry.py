@@ -25,10 +25,11 @@ from flows.run.stores import STORES, store_kind, store_kinds, unknown_files
 
 CANARY = 482916037755
 STAY_CANARY = 739105826412
+RECEIVED = "2026-01-31T13:00:00Z"  # the same request each time
 
 
 def request(request_id: str = "request-one", ids: tuple[int, ...] = (CANARY,), scope: str = "patient") -> Request:
-    return new_request(request_id, "consent withdrawn", scope, ids, "patient", "data steward")
+    return new_request(request_id, "consent withdrawn", scope, ids, "patient", "data steward", RECEIVED)
 
 
 def in_clear(folder: Path, number: int) -> list[str]:
@@ -351,7 +352,7 @@ from flows.run.registry import opened_site
 from flows.run.requests import new_request
 name = sys.argv[2]
 with opened_site(Path(sys.argv[1])) as site:
-    received = "2026-01-31T13:00:00Z"  # the same request each time
+    received = "2026-01-31T13:00:00Z"
     site.receive(new_request(name, "consent withdrawn", "patient", [77], "patient", "data steward", received))
     done = len(site.journal(name))
     for number in range(done, done + int(sys.argv[3])):
