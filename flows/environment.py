@@ -13,6 +13,8 @@ _DEFAULTS = {
     "DO_NOT_TRACK": "1",
     "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
     "PREFECT_LOGGING_LEVEL": "CRITICAL",
+    # What other libraries log in the temporary server while it ends, such as a cancelled database call.
+    "PREFECT_LOGGING_ROOT_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_SERVER_LEVEL": "CRITICAL",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     # The first start migrates a new database: tens of seconds on a busy machine.
