@@ -126,7 +126,7 @@ def ask(stay: StayTokens, plan: RecallPlan) -> Asked:
     events = np.sort(rng.permutation(askable)[: plan.events])
     due = stay.hours[events, None] + np.array(DELAYS)
     at = np.where(due <= stay.hours[-1], np.searchsorted(stay.hours, due, side="right") - 1, -1)
-    z = np.concatenate([label.keys, stay.hours[:, None] / 24.0], axis=1)
+    z = np.concatenate([label.seen.keys, stay.hours[:, None] / 24.0], axis=1)
     return Asked(z, stay.keys[:, own], events, at, luck)
 
 

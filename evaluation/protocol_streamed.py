@@ -15,6 +15,7 @@ import numpy as np
 
 from evaluation import published
 from evaluation.policies import SUM_DECIMALS, Floats, Hours
+from evaluation.selectors import Choice, Seen
 from memory.svdd import SVDDMemory
 
 ONLINE = ("density", "least-dense", "recency", "random")
@@ -38,12 +39,12 @@ class Streamed:
     sigma: float = published.SIGMA
     seed: int = published.SEED
 
-    def select(self, keys: Floats, stay_id: int) -> dict[str, Hours]:
-        """Return the hours each policy holds when a stay with keys (n, d) ends."""
+    def select(self, seen: Seen, stay_id: int) -> Choice:
+        """Return the hours each policy holds when a stay ends."""
         last: dict[str, Hours] = {}
-        for held in self.stream(keys, stay_id):
+        for held in self.stream(seen.keys, stay_id):
             last = held
-        return last
+        return Choice(last)
 
     def stream(self, keys: Floats, stay_id: int) -> Iterator[dict[str, Hours]]:
         """Yield the hours each policy holds after each of the n hours."""

@@ -6,6 +6,7 @@ kept hour, in the keys the selector saw, is an event hour too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -17,12 +18,19 @@ from scipy.spatial.distance import cdist
 
 from evaluation.errors import EvaluationError
 from evaluation.policies import BLOCK_CELLS, Floats, Hours
+from evaluation.selectors import Choice, Seen
 
 Flags = NDArray[np.bool_]
 
 CHANNELS = ("hr", "sbp", "dbp", "rr", "spo2", "temp")  # order of the key's coordinates
 EVENT_CHANNELS = ("hr", "sbp", "rr", "spo2", "temp")
 COMPOSITE = "composite"
+BOTH_PRESSURES = "sbp+dbp"
+HELD_OUT: Mapping[str, tuple[str, ...]] = {  # label -> channels that no selector sees, the event's own first
+    **{name: (name,) for name in EVENT_CHANNELS},
+    BOTH_PRESSURES: ("sbp", "dbp"),
+}
+SHARES = (0.05, 0.10, 0.20, 0.33, 0.50)  # budgets of the curves, of a stay's hours
 LABELS = (COMPOSITE, *EVENT_CHANNELS)
 
 SCORES_SCHEMA: Mapping[str, Any] = {
@@ -49,14 +57,31 @@ RETAINED_SCHEMA: Mapping[str, Any] = {
 }
 
 
+CURVES_SCHEMA: Mapping[str, Any] = {
+    "protocol": pl.String,
+    "stay_id": pl.Int64,
+    "subject_id": pl.Int64,
+    "channel": pl.String,
+    "policy": pl.String,
+    "share": pl.Float64,
+    "hours": pl.Int64,
+    "kept": pl.Int64,
+    "locations": pl.Int64,
+    "events": pl.Int64,
+    "events_kept": pl.Int64,
+    "measured": pl.Int64,
+    "measured_kept": pl.Int64,
+}
+
+
 class RetentionProtocol(Protocol):
     """A rule by which every policy chooses the hours it keeps of one stay."""
 
     name: ClassVar[str]
     policies: ClassVar[tuple[str, ...]]
 
-    def select(self, keys: Floats, stay_id: int) -> dict[str, Hours]:
-        """Return, for every policy, the ascending positions it keeps of a stay with keys (n, d)."""
+    def select(self, seen: Seen, stay_id: int) -> Choice:
+        """Return what every policy keeps of a stay."""
 
 
 @dataclass(frozen=True)
@@ -69,43 +94,48 @@ class StayTokens:
     keys: Floats  # (n, 6) standardised vitals, CHANNELS order
     events: Flags  # (n, 5) threshold crossed, EVENT_CHANNELS order
     measured: Flags  # (n, 6) charted in that hour, CHANNELS order
+    values: Floats  # (n, 6) vitals in their own units, CHANNELS order
 
     def label(self, channel: str) -> Label:
-        """Return the events of `channel` (or of all, for the composite) and the keys a selector may see for it."""
-        chosen = EVENT_CHANNELS if channel == COMPOSITE else (channel,)
+        """Return the events of `channel` (or of all, for the composite) and what a selector may see for it."""
+        out = HELD_OUT.get(channel, ())
+        chosen = out[:1] or EVENT_CHANNELS
         columns = [EVENT_CHANNELS.index(name) for name in chosen]
         events = self.events[:, columns]
         charted = self.measured[:, [CHANNELS.index(name) for name in chosen]]
-        seen = [index for index, name in enumerate(CHANNELS) if name != channel]
+        left = [index for index, name in enumerate(CHANNELS) if name not in out]
         crossed, measured = (np.asarray(flags.any(axis=1)) for flags in (events, events & charted))
-        return Label(channel, crossed, measured, self.keys[:, seen])
+        names = tuple(CHANNELS[index] for index in left)
+        seen = Seen(names, self.keys[:, left], self.values[:, left], self.measured[:, left])
+        return Label(channel, crossed, measured, seen)
 
 
 @dataclass(frozen=True)
 class Label:
-    """What one channel asks of one stay: event hours, those of them that were charted, and the selectors' keys."""
+    """What one channel asks of one stay: event hours, those of them that were charted, and what selectors see."""
 
     channel: str
     events: Flags  # (n,)
     measured: Flags  # (n,)
-    keys: Floats  # (n, 6), or (n, 5) without the held-out channel
+    seen: Seen  # without the held-out channel
 
 
 @dataclass(frozen=True)
 class RetentionFrames:
-    """Counts and retained sets, one row per stay, channel and policy, sorted so; columns as the two schemas say."""
+    """Counts, retained sets and counts at several budgets, sorted by stay, channel and policy; columns by schema."""
 
     scores: pl.DataFrame
     retained: pl.DataFrame
+    curves: pl.DataFrame
 
 
 def stays_from_bucket(hourly: pl.DataFrame, stays: pl.DataFrame) -> list[StayTokens]:
     """Return the stays of one hourly frame, by stay id, with their patients looked up in `stays`.
 
-    `hourly` has stay_id, hour and, per channel, <c>_z and <c>_measured, and <c>_event for the event channels. Raises
-    EvaluationError for a missing column, a value that is not finite, or a stay that `stays` does not hold.
+    `hourly` has stay_id, hour and, per channel, <c>, <c>_z and <c>_measured, and <c>_event for the event channels.
+    Raises EvaluationError for a missing column, a value that is not finite, or a stay that `stays` does not hold.
     """
-    wanted = ["stay_id", "hour", *_suffixed(CHANNELS, "z"), *_suffixed(CHANNELS, "measured")]
+    wanted = ["stay_id", "hour", *CHANNELS, *_suffixed(CHANNELS, "z"), *_suffixed(CHANNELS, "measured")]
     wanted += _suffixed(EVENT_CHANNELS, "event")
     if missing := [name for name in wanted if name not in hourly.columns]:
         raise EvaluationError(f"hourly tokens: no column {', '.join(missing)}; build the cohort again")
@@ -130,6 +160,7 @@ def _tokens(part: pl.DataFrame) -> StayTokens:
         keys=part.select(_suffixed(CHANNELS, "z")).to_numpy().astype(np.float64),
         events=part.select(_suffixed(EVENT_CHANNELS, "event")).to_numpy().astype(np.bool_),
         measured=part.select(_suffixed(CHANNELS, "measured")).to_numpy().astype(np.bool_),
+        values=part.select(CHANNELS).to_numpy().astype(np.float64),
     )
 
 
@@ -138,19 +169,46 @@ def evaluate_stays(
 ) -> RetentionFrames:
     """Score every stay under one protocol, for each of `channels` in which it has an event hour.
 
-    A stay without an event hour in a channel has no row there: its retention is not defined.
+    A stay without an event hour in a channel has no row there: its retention is not defined. `curves` holds the
+    policies that rank all hours of a stay, at each of SHARES, and one event definition more than `channels`: systolic
+    pressure with both pressures held out.
     """
     scores: list[dict[str, Any]] = []
     retained: list[dict[str, Any]] = []
+    curves: list[dict[str, Any]] = []
+    asked = [*channels, *((BOTH_PRESSURES,) if "sbp" in channels else ())]
     for stay in sorted(stays, key=lambda each: each.stay_id):
-        for label in (stay.label(channel) for channel in channels):
+        for label in (stay.label(channel) for channel in asked):
             if not label.events.any():
                 continue
-            for policy, kept in protocol.select(label.keys, stay.stay_id).items():
-                row = {"protocol": protocol.name, "stay_id": stay.stay_id, "channel": label.channel, "policy": policy}
-                scores.append(row | {"subject_id": stay.patient} | score(label, kept))
-                retained.append(row | {"hours": stay.hours[kept].tolist()})
-    return RetentionFrames(pl.DataFrame(scores, SCORES_SCHEMA), pl.DataFrame(retained, RETAINED_SCHEMA))
+            named = {"protocol": protocol.name, "stay_id": stay.stay_id, "channel": label.channel}
+            whose = named | {"subject_id": stay.patient}
+            choice = protocol.select(label.seen, stay.stay_id)
+            curves += [whose | point for point in curve_points(label, choice.orders)]
+            for policy, kept in choice.kept.items() if label.channel in channels else ():
+                scores.append(whose | {"policy": policy} | score(label, kept))
+                retained.append(named | {"policy": policy, "hours": stay.hours[kept].tolist()})
+    return RetentionFrames(
+        pl.DataFrame(scores, SCORES_SCHEMA),
+        pl.DataFrame(retained, RETAINED_SCHEMA),
+        pl.DataFrame(curves, CURVES_SCHEMA),
+    )
+
+
+def curve_points(label: Label, orders: Mapping[str, Hours]) -> list[dict[str, Any]]:
+    """Count the event hours that every order keeps at each of SHARES, of all hours rounded up, at least one."""
+    n = len(label.events)
+    locations = np.unique(label.seen.keys, axis=0, return_inverse=True)[1].ravel()
+    sums = {"events": int(label.events.sum()), "measured": int(label.measured.sum()), "hours": n}
+    points = []
+    for policy, order in orders.items():
+        crossed, charted = np.cumsum(label.events[order]), np.cumsum(label.measured[order])
+        for share in SHARES:
+            k = max(1, math.ceil(share * n - 1e-9))
+            kept = {"kept": k, "events_kept": int(crossed[k - 1]), "measured_kept": int(charted[k - 1])}
+            held = {"locations": len(np.unique(locations[order[:k]]))}
+            points.append({"policy": policy, "share": share} | sums | kept | held)
+    return points
 
 
 def score(label: Label, kept: Hours) -> dict[str, int]:
@@ -163,7 +221,7 @@ def score(label: Label, kept: Hours) -> dict[str, int]:
     held[kept] = True
     found = np.zeros(len(label.events), dtype=np.bool_)
     at = np.flatnonzero(label.events)
-    found[at] = label.events[nearest_kept(label.keys, at, kept)]
+    found[at] = label.events[nearest_kept(label.seen.keys, at, kept)]
     return {
         "hours": len(held),
         "kept": len(kept),

@@ -17,7 +17,7 @@ from evaluation.retention import LABELS, RetentionProtocol
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
 
-CONTRASTS = (("svdd", "density"), ("svdd", "least-dense"), ("svdd", "recency"))
+CONTRASTS = (("svdd", "density"), ("svdd", "least-dense"), ("svdd", "recency"), ("ensemble", "svdd"))
 EVENTS = {"all": "events", "measured": "measured"}  # kind of event hour -> its column in the counts
 
 
@@ -74,10 +74,11 @@ def contrast_rows(
     for channel in channels:
         cell = _cell(scores, protocol, channel, "all")
         by_policy = dict(zip(protocol.policies, cell.retention, strict=True))
-        differences = np.stack([by_policy[left] - by_policy[right] for left, right in CONTRASTS])
+        pairs = [pair for pair in CONTRASTS if set(pair) <= set(protocol.policies)]
+        differences = np.stack([by_policy[left] - by_policy[right] for left, right in pairs])
         units = {"stay": None, "patient": cell.patients}
         found = {unit: mean_bootstrap(differences, groups, draws, seed) for unit, groups in units.items()}
-        for index, (left, right) in enumerate(CONTRASTS):
+        for index, (left, right) in enumerate(pairs):
             for unit, intervals in found.items():
                 row: Row = {"protocol": protocol.name, "channel": channel, "left": left, "right": right, "unit": unit}
                 rows.append(row | _difference(channel, unmeasured, intervals[index]))

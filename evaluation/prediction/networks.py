@@ -99,8 +99,8 @@ class LinearMixer(_Heads):
 class DeltaMixer(_Heads):
     """The delta rule S += beta (v - S k) k' with unit keys and a learned beta, read after the write.
 
-    All writes of a stretch are one unit lower triangular solve: with pseudo-values u, u_t = beta_t (v_t - sum over i < t
-    of (k_i . k_t) u_i). Source: Yang et al., NeurIPS 2024.
+    All writes of a stretch are one unit lower triangular solve: with pseudo-values u, u_t = beta_t (v_t - sum over
+    i < t of (k_i . k_t) u_i). Source: Yang et al., NeurIPS 2024.
     """
 
     def __init__(self) -> None:

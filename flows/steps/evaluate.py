@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 from threadpoolctl import threadpool_limits
 
-from evaluation.policies import FixedContext
+from evaluation.protocol_fixed import FixedContext
 from evaluation.retention import (
     COMPOSITE,
     LABELS,
@@ -52,7 +52,8 @@ def measure_stays(
     with threadpool_limits(limits=1):
         frames = evaluate_stays(stays, rule, measured_channels(settings))
     counts, retained = parts(layout, step, bucket)
-    for path, frame in ((retained, frames.retained), (counts, frames.scores)):
+    curves = curves_path(layout, step, bucket)
+    for path, frame in ((curves, frames.curves), (retained, frames.retained), (counts, frames.scores)):
         with written_whole(path) as beside:
             frame.write_parquet(beside, compression="zstd", statistics=False)
 
@@ -66,3 +67,8 @@ def parts(layout: RunLayout, step: str, bucket: int) -> tuple[Path, Path]:
     """Where one bucket's counts and retained sets wait to be put together."""
     generation = layout.generation(step)
     return generation / f"counts-{bucket_name(bucket)}.parquet", generation / f"retained-{bucket_name(bucket)}.parquet"
+
+
+def curves_path(layout: RunLayout, step: str, bucket: int) -> Path:
+    """Where one bucket's counts at several budgets wait to be put together."""
+    return layout.generation(step) / f"curves-{bucket_name(bucket)}.parquet"

@@ -13,13 +13,14 @@ import polars as pl
 from threadpoolctl import threadpool_limits
 
 from evaluation import synthetic_tasks
+from evaluation.curve_tables import curve_rows
 from evaluation.retention import EVENT_CHANNELS, RetentionProtocol
 from evaluation.retention_tables import contrast_rows, retention_rows
 from flows.run.layout import RunLayout, bucket_name
 from flows.run.manifest import recorded_step, step_is_done
 from flows.run.publish import publish_directory, write_json
 from flows.settings import Settings
-from flows.steps.evaluate import measured_channels, parts, protocol
+from flows.steps.evaluate import curves_path, measured_channels, parts, protocol
 from flows.steps.memories import features_path
 from flows.steps.opened import opened_manifest
 from flows.steps.recall import RECALL, recall_path, recall_table
@@ -27,6 +28,7 @@ from flows.steps.stream import TALLY, protected_path, states_path, streamed, str
 from flows.steps.wards import WARDS, ward_counts_path, ward_numbers, ward_path
 
 SCHEMA_VERSION = 1
+CURVES = "curves"
 
 Tables = dict[str, list[dict[str, Any]]]
 CountPart = Callable[[RunLayout, int], Path]
@@ -93,6 +95,11 @@ def _retention(cohort: Path, counts: Path, settings: Settings) -> Tables:
     return tables
 
 
+def _curves(cohort: Path, counts: Path, settings: Settings) -> Tables:
+    options = {"draws": settings.bootstrap_draws, "seed": settings.bootstrap_seed}
+    return {CURVES: curve_rows(read_counts(counts, CURVES), unmeasured=_never_measured(cohort), **options)}
+
+
 def _streaming(cohort: Path, counts: Path, settings: Settings) -> Tables:
     del cohort
     if not settings.memories:
@@ -110,7 +117,7 @@ def _recall(cohort: Path, counts: Path, settings: Settings) -> Tables:
 
 
 # Makers of result tables from (cohort, counts, settings): a further result is a further maker.
-RESULTS: tuple[Callable[[Path, Path, Settings], Tables], ...] = (_retention, _streaming, _recall)
+RESULTS: tuple[Callable[[Path, Path, Settings], Tables], ...] = (_retention, _curves, _streaming, _recall)
 
 
 def count_parts(settings: Settings) -> dict[str, CountPart]:
@@ -119,6 +126,7 @@ def count_parts(settings: Settings) -> dict[str, CountPart]:
     Every table has columns stay_id and subject_id, so that a deletion can take rows out of any of them.
     """
     tables: dict[str, CountPart] = {rule.name: partial(_scores, step) for step, rule in protocols(settings).items()}
+    tables[CURVES] = lambda layout, bucket: curves_path(layout, "evaluate", bucket)
     tables |= {TALLY: tally_path} if settings.memories else {}
     return tables | ({RECALL: recall_path} if settings.recall_events else {})
 

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from evaluation.retention import CHANNELS, EVENT_CHANNELS, StayTokens
+from evaluation.selectors import Seen
 
 
 def invented_stay(hours: int = 60, *, seed: int = 0, stay_id: int = 1, patient: int = 1) -> StayTokens:
@@ -23,7 +24,13 @@ def invented_stay(hours: int = 60, *, seed: int = 0, stay_id: int = 1, patient: 
         keys=keys,
         events=events,
         measured=rng.random((hours, len(CHANNELS))) < 0.7,
+        values=np.array([85.0, 120.0, 65.0, 18.0, 96.0, 37.0]) + keys * [15.0, 18.0, 10.0, 4.0, 3.0, 0.6],
     )
+
+
+def of_keys(keys: np.ndarray) -> Seen:
+    """What a selector sees of keys (n, d) alone."""
+    return Seen(CHANNELS[: keys.shape[1]], keys, keys, np.ones(keys.shape, dtype=np.bool_))
 
 
 def frames_of(stays: list[StayTokens]) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -31,6 +38,7 @@ def frames_of(stays: list[StayTokens]) -> tuple[pl.DataFrame, pl.DataFrame]:
     parts = [
         pl.DataFrame({"hour": stay.hours})
         .with_columns(pl.lit(stay.stay_id, pl.Int64).alias("stay_id"))
+        .with_columns(pl.Series(name, stay.values[:, i]) for i, name in enumerate(CHANNELS))
         .with_columns(pl.Series(f"{name}_z", stay.keys[:, i]) for i, name in enumerate(CHANNELS))
         .with_columns(pl.Series(f"{name}_measured", stay.measured[:, i]) for i, name in enumerate(CHANNELS))
         .with_columns(pl.Series(f"{name}_event", stay.events[:, i]) for i, name in enumerate(EVENT_CHANNELS))

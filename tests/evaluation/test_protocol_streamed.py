@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from invented_stays import invented_stay
+from invented_stays import invented_stay, of_keys
 from sklearn.svm import OneClassSVM
 
 from evaluation.protocol_streamed import ONLINE, Streamed, active_hours, best, running_sums
@@ -32,7 +32,7 @@ def test_values_after_an_hour_change_no_decision_up_to_it(hour):
 def test_what_is_held_when_a_stay_ends_is_what_was_held_at_that_hour_of_a_longer_one():
     states = as_lists(list(STREAMED.stream(KEYS, 9)))
     for hour in (0, 5, 30, 59):
-        assert as_lists([STREAMED.select(KEYS[: hour + 1], 9)]) == [states[hour]]
+        assert as_lists([STREAMED.select(of_keys(KEYS[: hour + 1]), 9).kept]) == [states[hour]]
 
 
 @pytest.mark.parametrize("channel", ["spo2", "sbp"])
@@ -112,6 +112,6 @@ def test_random_is_a_uniform_reservoir_at_a_fixed_capacity():
 
 
 def test_stays_draw_different_random_hours_and_the_same_on_every_run():
-    first, again, other = (STREAMED.select(KEYS, stay_id)["random"].tolist() for stay_id in (9, 9, -10))
+    first, again, other = (STREAMED.select(of_keys(KEYS), stay_id).kept["random"].tolist() for stay_id in (9, 9, -10))
     assert first == again
     assert first != other

@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 
 from cohort_sql.build import build_cohort
 from cohort_sql.source import find_source
-from evaluation.policies import FixedContext
+from evaluation.protocol_fixed import FixedContext
 from evaluation.retention import RetentionFrames, StayTokens, evaluate_stays, stays_from_bucket
 from evaluation.retention_tables import contrast_rows, retention_rows
 
@@ -95,8 +95,8 @@ def test_paired_differences_agree_with_the_reference(frames, channel, right, mea
 
 def test_at_the_same_budget_policies_keep_what_a_square_kernel_matrix_says(stays):
     for stay in stays[::4]:
-        keys = stay.label("spo2").keys
-        kept = FixedContext().select(keys, stay.stay_id)
+        seen = stay.label("spo2").seen
+        keys, kept = seen.keys, FixedContext().select(seen, stay.stay_id).kept
         sums = np.exp(-cdist(keys, keys, "sqeuclidean") / 9.0).sum(axis=1) - 1.0
         worst, k = 1e-8, len(kept["svdd"])
         for policy, ordered in (("density", -np.sort(-sums)), ("least-dense", np.sort(sums))):

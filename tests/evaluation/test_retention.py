@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 import pytest
-from invented_stays import frames_of, invented_stay
+from invented_stays import frames_of, invented_stay, of_keys
 
 from evaluation import retention
 from evaluation.errors import EvaluationError
-from evaluation.policies import FixedContext
+from evaluation.protocol_fixed import FixedContext
 from evaluation.retention import (
     CHANNELS,
     EVENT_CHANNELS,
@@ -25,6 +25,7 @@ from evaluation.retention import (
     score,
     stays_from_bucket,
 )
+from evaluation.selectors import Choice, Seen
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Told:
     name: ClassVar[str] = "told"
     policies: ClassVar[tuple[str, ...]] = ("one",)
 
-    def select(self, keys: np.ndarray, stay_id: int) -> dict[str, np.ndarray]:
-        return {"one": np.array(self.kept)}
+    def select(self, seen: Seen, stay_id: int) -> Choice:
+        return Choice({"one": np.array(self.kept)})
 
 
 def test_counts_follow_the_definitions():
@@ -44,7 +45,7 @@ def test_counts_follow_the_definitions():
         "hr",
         events=np.array([1, 1, 1, 0, 0, 1], bool),
         measured=np.array([1, 0, 1, 0, 0, 0], bool),
-        keys=np.array([[0.0], [1.0], [8.0], [9.0], [4.0], [-1.0]]),
+        seen=of_keys(np.array([[0.0], [1.0], [8.0], [9.0], [4.0], [-1.0]])),
     )
     # kept 0 (event) and 3 (no event): hours 0, 1, 5 lie nearest to 0, hour 2 nearest to 3
     assert score(label, np.array([0, 3])) == {
@@ -77,7 +78,7 @@ def test_a_measured_composite_event_is_one_whose_own_channel_was_charted():
     label = replace(stay, events=events, measured=measured).label("composite")
     assert label.events.tolist() == [True, True, True, False]
     assert label.measured.tolist() == [True, False, True, False]
-    assert (label.keys == stay.keys).all()
+    assert (label.seen.keys == stay.keys).all()
 
 
 @pytest.mark.parametrize("channel", EVENT_CHANNELS)
@@ -120,7 +121,7 @@ def test_stays_come_back_from_frames_in_any_row_order():
     assert [stay.stay_id for stay in read] == [10, 11, 12]
     for got, given in zip(read, stays, strict=True):
         assert got.patient == 7
-        for field in ("hours", "keys", "events", "measured"):
+        for field in ("hours", "keys", "events", "measured", "values"):
             assert (getattr(got, field) == getattr(given, field)).all()
 
 

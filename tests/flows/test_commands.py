@@ -27,7 +27,13 @@ def a_stay(hours: int = 90, patient: int = 1, stay: int = 7) -> StayTokens:
     keys = np.round(np.cumsum(np.random.default_rng(hours).normal(size=(hours, 6)), axis=0) / 4, 1)
     nothing = np.zeros((hours, len(EVENT_CHANNELS)), dtype=np.bool_)
     return StayTokens(
-        stay, patient, np.arange(2, hours + 2), keys, nothing, np.ones((hours, len(CHANNELS)), dtype=np.bool_)
+        stay,
+        patient,
+        np.arange(2, hours + 2),
+        keys,
+        nothing,
+        np.ones((hours, len(CHANNELS)), dtype=np.bool_),
+        keys * 10,
     )
 
 

@@ -34,7 +34,7 @@ def a_stay(hours: int = 120, stay: int = 7, patient: int = 1, seed: int = 0) -> 
     keys = np.round(np.cumsum(np.random.default_rng(seed).normal(size=(hours, 6)), axis=0) / 4, 1)
     nothing = np.zeros((hours, len(EVENT_CHANNELS)), dtype=np.bool_)
     measured = np.ones((hours, len(CHANNELS)), dtype=np.bool_)
-    return StayTokens(stay, patient, np.arange(2, hours + 2), keys, nothing, measured)
+    return StayTokens(stay, patient, np.arange(2, hours + 2), keys, nothing, measured, keys * 10)
 
 
 @pytest.fixture(scope="module")
