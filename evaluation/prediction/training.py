@@ -131,7 +131,8 @@ def _validation(model: nn.Module, stays: Sequence[Hourly]) -> float:
     """AUROC over the validation hours; -1 where it is not defined, so that the first check is kept."""
     model.eval()
     found = [predict(model, stay.inputs)[stay.counts] for stay in stays]
-    reached = auroc(np.concatenate([stay.label[stay.counts] for stay in stays]), np.concatenate(found)) if stays else None
+    label = [stay.label[stay.counts] for stay in stays]
+    reached = auroc(np.concatenate(label), np.concatenate(found)) if stays else None
     return -1.0 if reached is None else reached
 
 

@@ -112,6 +112,7 @@ def with_ids(held: SubjectKey, ids: tuple[int, ...], scope: str) -> SubjectKey:
 
 
 def _verify_run(layout: RunLayout, relied_on: Trust, state: Path | None) -> Verified:
+    _check_suppression(layout, state)  # first: a restored backup may hold no receipt at all
     files = sorted((layout.root / "receipts").glob("*.json"))
     if not files:
         raise CannotDecide(f"run {layout.root}: holds no receipts; nothing was deleted from it, or they were removed")
@@ -120,7 +121,6 @@ def _verify_run(layout: RunLayout, relied_on: Trust, state: Path | None) -> Veri
     if any(bundle.facts.run_id != last.facts.run_id for bundle in bundles):
         raise FlowError(f"run {layout.root}: holds a receipt of another run; it was moved or copied")
     _check_state(layout, last)
-    _check_suppression(layout, state)
     return Verified(tuple(bundles))
 
 

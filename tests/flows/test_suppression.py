@@ -155,13 +155,13 @@ def restored(tmp_path: Path, pristine: Path) -> tuple[RunLayout, tuple[int, int]
     return layout, ids
 
 
-def test_study_report_and_export_refuse_it_in_one_line_that_names_the_cure(restored, pristine, capsys):
+def test_study_report_verify_and_export_refuse_it_in_one_line_that_names_the_cure(restored, pristine, capsys):
     layout, (subject, stay) = restored
     before = digests(layout.root)
     # A study finds its site by the option, the others also by what the run names.
     study = ["study", str(pristine), "--out", str(layout.root), "--state-dir", str(layout.root.parent / "state")]
     export = ["export", "meds", str(layout.root), "--out", str(layout.root.parent / "meds")]
-    for words in (["report", str(layout.root)], export, study):
+    for words in (["report", str(layout.root)], ["verify", str(layout.root)], export, study):
         assert main(words) == 1, words
         told = capsys.readouterr()
         assert f"icu-memory delete {layout.root} --suppressed" in told.err
