@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from flows.study import run_study
 
 SOURCES = ("mimic_demo_iv", "eicu_demo")
 PRESETS = ("paper", "causal")
+PARTS = ("studies", "audit", "campaigns", "coverage")
 SCHEMA_VERSION = 1
 
 
@@ -38,29 +39,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("evidence"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help=f"holds {' and '.join(SOURCES)}")
     parser.add_argument("--trials", type=int, default=300, help="trials of each regime of the audit")
-    parser.add_argument("--only-campaigns", action="store_true", help="rebuild campaign_*.json alone, without data")
-    parser.add_argument("--only-coverage", action="store_true", help="rebuild coverage.json alone, without data")
+    parser.add_argument("--only", choices=PARTS, action="append", help="rebuild this part alone; may be repeated")
     chosen = parser.parse_args(argv)
     try:
         with shown_progress(quiet=False):
-            if not (chosen.only_campaigns or chosen.only_coverage):
-                _rebuild(chosen.out.absolute(), chosen.data, chosen.trials)
-            if not chosen.only_coverage:
-                _rebuild_campaigns(chosen.out.absolute())
-            if not chosen.only_campaigns:
-                _rebuild_coverage(chosen.out.absolute())
+            _rebuild(chosen.only or PARTS, chosen.out.absolute(), chosen.data, chosen.trials)
     except ValueError as refusal:
         sys.stderr.write(f"error: {refusal}\n")
         return 1
     return 0
 
 
-def _rebuild(out: Path, data: Path, trials: int) -> None:
+def _rebuild(parts: Sequence[str], out: Path, data: Path, trials: int) -> None:
     absent = [name for name in SOURCES if not (data / name).is_dir()]
-    if absent:
+    if absent and {"studies", "audit"} & set(parts):
         raise FlowError(
             f"{data}: holds no {' and no '.join(absent)}; name the directory of the open recordings: --data"
         )
+    makers: dict[str, Callable[[], None]] = {
+        "studies": lambda: _rebuild_studies(out, data),
+        "audit": lambda: _rebuild_audit(out, data, trials),
+        "campaigns": lambda: _rebuild_campaigns(out),
+        "coverage": lambda: _rebuild_coverage(out),
+    }
+    for part in parts:
+        makers[part]()
+
+
+def _rebuild_studies(out: Path, data: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="icu-memory-evidence-") as place:
         runs = {}
         for source in SOURCES:
@@ -72,6 +78,9 @@ def _rebuild(out: Path, data: Path, trials: int) -> None:
         write_json(
             out / "retention.json", {**provenance(), "studies": [study_figures(*key, run) for key, run in runs.items()]}
         )
+
+
+def _rebuild_audit(out: Path, data: Path, trials: int) -> None:
     settings = Settings.model_validate({"preset": "paper", "audit_trials": trials})
     table = audit(str(data / SOURCES[0]), out / "audit.json", ["all"], settings)
     write_json(out / "audit.json", {**provenance(), **table})
