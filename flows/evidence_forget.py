@@ -29,8 +29,9 @@ from flows.run.publish import write_json
 from flows.run.registry import opened_site
 from flows.run.requests import new_request, write_request
 from flows.settings import Settings
-from flows.steps import cohort, evaluate, report, stream, summarise, wards
+from flows.steps import report
 from flows.steps.forget.generation import next_of
+from flows.steps.forget.rebuilt import all_steps
 from flows.steps.forget.work import Options, delete
 from flows.steps.preflight import opened_run
 from flows.steps.site import settled, suppressed_stays
@@ -65,14 +66,7 @@ def small_study(source: Path, run: Path, settings: Settings) -> RunLayout:
     """A study step by step in this process, without the orchestrator."""
     layout = RunLayout(run)
     with opened_run(layout, find_source(source), settings):
-        buckets = cohort.build(layout, settings)
-        stream.prepare(layout, settings)
-        for bucket in buckets:
-            evaluate.measure_bucket(layout, settings, bucket)
-            stream.stream_bucket(layout, settings, bucket)
-        for ward in wards.ward_numbers(settings):
-            wards.make_ward(layout, settings, ward)
-        summarise.summarise(layout, settings)
+        all_steps(layout, settings)
         report.render(layout, settings)
         shutil.rmtree(layout.generations)
     return layout

@@ -23,6 +23,12 @@ def delete(
     suppressed: Annotated[
         bool, typer.Option("--suppressed", help="Remove patients that the site deleted before, from a restored run.")
     ] = False,
+    restandardise: Annotated[
+        bool, typer.Option("--restandardise", help="Compute everything again from the source, statistics included.")
+    ] = False,
+    retrain: Annotated[
+        bool, typer.Option("--retrain", help="Train prediction models again; refused where the run has none.")
+    ] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Measure the wards against a fresh refit.")] = False,
     state_dir: StateOption = None,
     settings: SettingsFile = None,
@@ -31,19 +37,19 @@ def delete(
 ) -> None:
     """Carry out deletion requests on a run, and print where their receipts are."""
     from flows.settings import load_settings
-    from flows.steps.forget.plan import plan_lines
+    from flows.steps.forget.plan import plan_lines, refuse_retraining
     from flows.steps.forget.work import Options, delete_suppressed, preview
     from flows.steps.forget.work import delete as deleted
 
     chosen = load_settings(settings, {"state": state_dir})
     console = Console(quiet, as_json)
+    options = Options(all_runs, audit, restandardise)
+    refuse_retraining(run, wanted=retrain)
     if dry_run:
-        plan = preview(run, request or (), chosen)
+        plan = preview(run, request or (), chosen, options)
         console.data({"actions": plan.actions}, "\n".join(plan_lines(plan)))
         return
-    done = (
-        delete_suppressed(run, chosen) if suppressed else deleted(run, request or (), chosen, Options(all_runs, audit))
-    )
+    done = delete_suppressed(run, chosen) if suppressed else deleted(run, request or (), chosen, options)
     console.say(
         "done; keep this checkpoint line elsewhere:" if done.fresh else "was carried out already; nothing to do"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cohort_sql.build import CohortResult, build_cohort
-from cohort_sql.source import Source, find_source
+from cohort_sql.source import Source, Suppressed, find_source
 from flows.errors import FlowError
 from flows.progress import current_progress
 from flows.run.layout import RunLayout
@@ -15,6 +15,8 @@ from flows.run.publish import publish_directory
 from flows.settings import Settings
 from flows.steps.opened import opened_manifest
 from flows.steps.site import suppressed_of
+
+NOBODY = Suppressed()
 
 
 def cohort_arguments(settings: Settings) -> dict[str, Any]:
@@ -29,10 +31,13 @@ def cohort_arguments(settings: Settings) -> dict[str, Any]:
     }
 
 
-def left_out(source: Source, settings: Settings) -> dict[str, Any]:
-    """Who the site has suppressed, as the arguments of the cohort builder."""
+def left_out(source: Source, settings: Settings, leaving: Suppressed = NOBODY) -> dict[str, Any]:
+    """Who the site has suppressed and who is leaving, as the arguments of the cohort builder."""
     suppressed = suppressed_of(source, settings)
-    return {"suppressed": suppressed.stays, "suppressed_subjects": suppressed.subjects}
+    return {
+        "suppressed": suppressed.stays | leaving.stays,
+        "suppressed_subjects": suppressed.subjects | leaving.subjects,
+    }
 
 
 def scratch(layout: RunLayout) -> Path:
@@ -54,10 +59,11 @@ def refuse_without_events(result: CohortResult, settings: Settings) -> None:
         )
 
 
-def build(layout: RunLayout, settings: Settings) -> list[int]:
+def build(layout: RunLayout, settings: Settings, leaving: Suppressed = NOBODY) -> list[int]:
     """Build and publish RUN/cohort unless it is there already; returns the buckets that hold stays.
 
-    Patients whom the site has suppressed are as if the source had never held them.  Raises the cohort's own refusals.
+    Patients whom the site has suppressed, and those who are leaving, are as if the source had never held them.  Raises
+    the cohort's own refusals.
     """
     manifest = opened_manifest(layout)
     if step_is_done(layout, manifest, "cohort"):
@@ -72,7 +78,7 @@ def build(layout: RunLayout, settings: Settings) -> list[int]:
             scratch=scratch(layout),
             progress=progress.fraction,
             **cohort_arguments(settings),
-            **left_out(source, settings),
+            **left_out(source, settings, leaving),
         )
         refuse_without_events(result, settings)
         publish_directory(generation, layout.cohort)

@@ -132,11 +132,16 @@ def other_study(layout: RunLayout, found: Manifest, wanted: Manifest) -> str | N
     if differing:
         pairs = (f"{name} {found.settings.get(name)} there, {wanted.settings.get(name)} asked" for name in differing)
         return f"holds a study with other settings ({', '.join(pairs)})"
-    if _content(found.source) != _content(wanted.source):
+    if not same_source(found.source, wanted.source):
         return "holds a study of another source"
     changed = sorted(name for name, version in wanted.versions.items() if found.versions.get(name) != version)
     finished = all(step_is_done(layout, found, step, thorough=True) for step in STEPS)
     return f"was begun with other versions of {', '.join(changed)}" if changed and not finished else None
+
+
+def same_source(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    """Whether two records of source facts are of one source, wherever it lies."""
+    return _content(left) == _content(right)
 
 
 def _content(source: Mapping[str, Any]) -> dict[str, Any]:

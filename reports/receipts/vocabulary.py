@@ -82,7 +82,8 @@ NOT_COVERED = {
     "source files": "The source files, which belong to the data provider, are not changed.",
     "copies elsewhere": "Backups and copies outside the site's registered runs cannot be seen from here.",
     "media remanence": "What a disk keeps of overwritten or removed blocks; overwriting is neither done nor claimed.",
-    "cohort statistics": "Means and spreads that standardise the vitals were frozen with the patient among many.",
+    "cohort statistics": "Medians, means and spreads of the vitals, features drawn from them and the counts of the "
+    "cohort flow were computed with the patient among many.",
     "prediction models": "Prediction models that were trained before the deletion were not trained again.",
     "other runs": "Other registered runs of the site were not treated under this receipt.",
     "orchestrator logs": "Logs of an orchestrator that other people operate; this product writes no id into them.",

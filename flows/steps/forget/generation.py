@@ -22,7 +22,8 @@ from flows.run.manifest import recorded_step, write_manifest
 from flows.run.publish import write_atomic, written_whole
 from flows.run.states import read_states, write_states
 from flows.settings import Settings
-from flows.steps.forget.plan import Plan
+from flows.steps.forget.plan import Plan, is_restandardised
+from flows.steps.forget.rebuilt import rebuild
 from flows.steps.opened import opened_manifest, opened_settings
 from flows.steps.report import write_report
 from flows.steps.summarise import write_results
@@ -57,10 +58,15 @@ def make_generation(layout: RunLayout, plan: Plan, *, audit: bool = False) -> tu
     """
     made, settings = next_of(layout), opened_settings(layout)
     shutil.rmtree(made.root, ignore_errors=True)
-    _linked_copy(layout, made)
     done = WardsDone()
-    if plan.changes:
-        done = _without_stays(made, settings, plan.stays, audit=audit)
+    if is_restandardised(plan.actions):
+        made.root.mkdir(mode=0o700)
+        rebuild(layout, made, plan)
+        _linked(layout, made, layout.receipts)
+    else:
+        _linked_copy(layout, made)
+        if plan.changes:
+            done = _without_stays(made, settings, plan.stays, audit=audit)
     _manifest_and_state(made)
     write_report_again(made)
     return state_digest(made.state_manifest.read_bytes()), done
@@ -81,10 +87,14 @@ def state_files(layout: RunLayout) -> dict[str, str]:
 def _linked_copy(layout: RunLayout, made: RunLayout) -> None:
     made.root.mkdir(mode=0o700)
     for name in _LINKED:
-        if (layout.root / name).is_dir():
-            shutil.copytree(layout.root / name, made.root / name, copy_function=os.link)
+        _linked(layout, made, layout.root / name)
     os.link(layout.manifest, made.manifest)
     os.link(layout.report, made.report)
+
+
+def _linked(layout: RunLayout, made: RunLayout, directory: Path) -> None:
+    if directory.is_dir():
+        shutil.copytree(directory, made.root / directory.relative_to(layout.root), copy_function=os.link)
 
 
 def _without_stays(made: RunLayout, settings: Settings, stays: Collection[int], *, audit: bool) -> WardsDone:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
-from flows.errors import FlowError
+from flows.errors import FlowError, UsageProblem
 from flows.run.layout import RunLayout
 from flows.run.manifest import step_is_done
 from flows.run.requests import Request
 from flows.run.stores import MEMORIES, STORES, store_kind, store_kinds, unknown_files
 from flows.steps.opened import opened_manifest, opened_settings
 
+AGAIN = "computed again"
 METHODS = {
     "cohort": "rows removed",
     "tokens": "rows removed",
     "retained": "rows removed",
     "counts": "rows removed",
-    "results": "computed again",
+    "results": AGAIN,
     "report": "rendered again",
     "wards": "maintained deletion",
     "svdd": "state dropped",
@@ -53,8 +54,10 @@ class Plan:
         return any(self.held.values())
 
 
-def make_plan(layout: RunLayout, requests: Sequence[Request], inventory: frozenset[str]) -> Plan:
-    """The pass that carries out some requests on a finished run.
+def make_plan(
+    layout: RunLayout, requests: Sequence[Request], inventory: frozenset[str], *, restandardise: bool = False
+) -> Plan:
+    """The pass that carries out some requests on a finished run, from its tables or, restandardised, from the source.
 
     Raises FlowError for an unfinished run, for a file of a kind that the inventory does not know, named by its
     relative path, and for requests after which no stay would be left.
@@ -66,7 +69,10 @@ def make_plan(layout: RunLayout, requests: Sequence[Request], inventory: frozens
     if leaving and len(leaving) == stays.height:
         raise FlowError(f"run {layout.root}: would hold no stay afterwards; remove the whole directory instead")
     subjects = sorted({subject for request in requests for subject in request.subject_ids})
-    return Plan(_actions(layout), tuple(leaving), tuple(subjects), {name: bool(held) for name, held in found.items()})
+    actions = _actions(layout)
+    if restandardise:
+        actions = {kind: method if kind == "report" else AGAIN for kind, method in actions.items()}
+    return Plan(actions, tuple(leaving), tuple(subjects), {name: bool(held) for name, held in found.items()})
 
 
 def refuse_unready(layout: RunLayout, inventory: frozenset[str]) -> None:
@@ -85,10 +91,22 @@ def refuse_unready(layout: RunLayout, inventory: frozenset[str]) -> None:
         )
 
 
+def refuse_retraining(run: Path, *, wanted: bool) -> None:
+    """Raise UsageProblem where models are to be trained again and a run has none: no study trains any yet."""
+    if wanted:
+        raise UsageProblem(f"--retrain: run {run} holds no prediction model; delete without --retrain")
+
+
 def plan_lines(plan: Plan) -> list[str]:
     """The plan for people: what is done with each kind of store; no id and no count."""
     listed = [f"{kind}: {method}" for kind, method in plan.actions.items()]
-    return [*listed, *(f"{kind}: file removed" for kind in AFTER), *(f"{kind}: not covered" for kind in FROZEN)]
+    listed += [f"{kind}: file removed" for kind in AFTER]
+    return [*listed, *(f"{kind}: not covered" for kind in FROZEN if not is_restandardised(plan.actions))]
+
+
+def is_restandardised(actions: Mapping[str, str]) -> bool:
+    """Whether a pass computes everything again from the source, so that nothing stays frozen."""
+    return actions.get("cohort") == AGAIN
 
 
 def _stays_of(stays: pl.DataFrame, request: Request) -> set[int]:

@@ -12,7 +12,7 @@ from flows.run.requests import Request
 from flows.settings import Settings
 from flows.steps.forget.generation import TOLERANCE
 from flows.steps.forget.journal import Pass, RunPass
-from flows.steps.forget.plan import AFTER, FROZEN
+from flows.steps.forget.plan import AFTER, AGAIN, FROZEN, is_restandardised
 from flows.steps.memories import capacity
 from flows.steps.opened import opened_settings
 from flows.steps.verify import site_keys, site_ledger
@@ -81,6 +81,7 @@ def receipt_file(run: Path, request_id: str) -> Path:
 
 def _facts(site: Site, request: Request, done: RunPass, whole: Pass, keys: list[Signer]) -> ReceiptFacts:
     held = done.held[request.request_id]
+    frozen = () if is_restandardised(done.actions) or not held else FROZEN
     not_covered = [name for name in vocabulary.NOT_COVERED if name not in ("prediction models", "other runs", *FROZEN)]
     return ReceiptFacts(
         state_digest=done.digest,
@@ -91,7 +92,7 @@ def _facts(site: Site, request: Request, done: RunPass, whole: Pass, keys: list[
         actions=_actions(done) if held else (),
         memories=_memories(done, opened_settings(done.layout)) if held else (),
         checks=tuple(vocabulary.CHECKS),
-        not_covered=(*not_covered, *(FROZEN if held else ()), *(("other runs",) if whole.others else ())),
+        not_covered=(*not_covered, *frozen, *(("other runs",) if whole.others else ())),
         environment=package_versions(),
         completed_at=moment(),
         signers=signers(keys),
@@ -106,7 +107,9 @@ def _actions(done: RunPass) -> tuple[Action, ...]:
 def _memories(done: RunPass, settings: Settings) -> tuple[MemoryFacts, ...]:
     rows = []
     for kind in (name for name in vocabulary.MEMORIES if name in done.actions):
-        if kind == WARDS:
+        if done.actions[kind] == AGAIN:
+            rows.append(_built_again(kind, settings))
+        elif kind == WARDS:
             failures, worst = dict(done.failures), within(done.worst, TOLERANCE)
             measured = NOT_MEASURED if done.measured is None else within(done.measured, TOLERANCE)
             attempted, reference = 1 + sum(failures.values()), "retained-key refit at the same C"
@@ -119,6 +122,14 @@ def _memories(done: RunPass, settings: Settings) -> tuple[MemoryFacts, ...]:
             reference = "a build that never saw the tokens"
             rows.append(MemoryFacts(kind, 1, 1, {}, reference, "none", cap, "0", NO_CERTIFICATE, NOT_MEASURED))
     return tuple(rows)
+
+
+def _built_again(kind: str, settings: Settings) -> MemoryFacts:
+    """Memories that were fed from nothing, from a source without the patient."""
+    caps = {WARDS: ward_capacity(settings), "svdd": capacity(settings)}
+    cap = decimal(caps[kind]) if kind in caps else NO_CERTIFICATE
+    reference = "a build that never saw the tokens"
+    return MemoryFacts(kind, 1, 1, {}, reference, "replay", cap, "0", NO_CERTIFICATE, NOT_MEASURED)
 
 
 def _details(done: RunPass) -> dict[str, str]:

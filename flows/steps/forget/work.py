@@ -31,10 +31,11 @@ from flows.steps.verify import cannot_decide
 
 @dataclass(frozen=True)
 class Options:
-    """How far a deletion goes: all registered runs of the site, and whether wards are measured against a refit."""
+    """How far a deletion goes: all runs, wards measured against a refit, everything again from the source."""
 
     all_runs: bool = False
     audit: bool = False
+    restandardise: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,12 @@ def forget_waiting(request_id: str, settings: Settings) -> tuple[Path, ...]:
         return carry_out(site, runs[0], [site.take_inbox(request_id)], Options(all_runs=True)).receipts
 
 
-def preview(run: Path, files: Sequence[Path], settings: Settings) -> Plan:
+def preview(run: Path, files: Sequence[Path], settings: Settings, options: Options | None = None) -> Plan:
     """The plan of a deletion; nothing is written but the registry where there was none."""
     layout = RunLayout(run.expanduser().absolute())
     with _opened(settings) as site, run_lock(layout):
-        return make_plan(layout, [read_request(file) for file in files], _inventory(site, layout))
+        requests, chosen = [read_request(file) for file in files], options or Options()
+        return make_plan(layout, requests, _inventory(site, layout), restandardise=chosen.restandardise)
 
 
 def carry_out(site: Site, layout: RunLayout, requests: Sequence[Request], options: Options) -> Deleted:
@@ -193,7 +195,7 @@ def _received_or_withdrawn(site: Site, requests: Sequence[Request], layouts: Seq
 
 def _prepared(site: Site, layout: RunLayout, requests: Sequence[Request], options: Options) -> RunPass:
     """Make and verify the next generation of one run, flushed to disk."""
-    plan = make_plan(layout, requests, _inventory(site, layout))
+    plan = make_plan(layout, requests, _inventory(site, layout), restandardise=options.restandardise)
     digest, wards = make_generation(layout, plan, audit=options.audit)
     made = next_of(layout)
     refuse_remains(made, Gone(frozenset(plan.stays), frozenset(plan.subjects)))
