@@ -37,7 +37,7 @@ def current_margin(stay: StayHours, limits: Limits, spread: Mapping[str, float])
 
 
 def window_features(stay: StayHours, margin: Floats, events: Events) -> Floats:
-    """Return one row an hour, (n, 90): see `feature_names`."""
+    """Return one row an hour, (n, 104): see `feature_names`."""
     seen = stay.events(events).astype(np.float64)[:, None]
     stacked = np.column_stack([stay.keys, margin])
     parts = [stay.keys, stay.measured, recency(stay), margin[:, None]]
