@@ -55,5 +55,7 @@ def delete(
     )
     if done.checkpoint:
         console.say(done.checkpoint)
+    for lost in done.lost:
+        console.say(f"registered run {lost}: not found and not treated; its copies may still hold the patient")
     listed = [str(file) for file in done.receipts]
     console.data({"receipts": listed, "checkpoint": done.checkpoint, "fresh": done.fresh}, "\n".join(listed))

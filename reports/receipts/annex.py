@@ -69,6 +69,14 @@ def subject_key_document(annex: bytes) -> bytes:
     return dumps({name: document[name] for name in _KEY_FIELDS})
 
 
+def annex_details(annex: bytes) -> dict[str, Any]:
+    """What an annex holds beside the key: for its owner alone."""
+    details = _read_annex(annex, "annex")["details"]
+    if not isinstance(details, dict):
+        raise ReceiptError("annex: details are not a mapping; it was changed")
+    return details
+
+
 def write_annex(path: Path, content: bytes) -> None:
     """Write an annex with mode 0600, whole and flushed; the same one may be written again."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

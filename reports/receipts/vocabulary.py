@@ -82,9 +82,10 @@ NOT_COVERED = {
     "source files": "The source files, which belong to the data provider, are not changed.",
     "copies elsewhere": "Backups and copies outside the site's registered runs cannot be seen from here.",
     "media remanence": "What a disk keeps of overwritten or removed blocks; overwriting is neither done nor claimed.",
-    "cohort statistics": "Medians, means and spreads of the vitals, features drawn from them and the counts of the "
-    "cohort flow were computed with the patient among many.",
+    "cohort statistics": "Medians, means and spreads of the vitals, features of the memories drawn from them, and the "
+    "attrition and coverage counts of the cohort flow were computed with the patient among many.",
     "prediction models": "Prediction models that were trained before the deletion were not trained again.",
+    "lost runs": "A registered run that was not found: its directory was not where the site had registered it.",
     "other runs": "Other registered runs of the site were not treated under this receipt.",
     "orchestrator logs": "Logs of an orchestrator that other people operate; this product writes no id into them.",
     "annex": "An annex with the key of the commitment is kept, for its owner alone, until its destruction date.",

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from threadpoolctl import threadpool_limits
 
+from evaluation.retention import CHANNELS
 from flows.run.inventory import entries
 from flows.run.layout import RunLayout, bucket_name
 from flows.run.manifest import recorded_step, write_manifest
@@ -27,7 +28,7 @@ from flows.steps.forget.rebuilt import rebuild
 from flows.steps.opened import opened_manifest, opened_settings
 from flows.steps.report import write_report
 from flows.steps.summarise import write_results
-from flows.steps.wards import WARDS, Ward, build_ward, read_ward, subjects_of, ward_counts, write_ward
+from flows.steps.wards import WARDS, Floats, Ward, build_ward, read_ward, subjects_of, ward_counts, write_ward
 from memory.contract import MemoryRefused
 from memory.svdd import SVDDMemory
 from reports.receipts.state import build_state, state_digest
@@ -70,6 +71,20 @@ def make_generation(layout: RunLayout, plan: Plan, *, audit: bool = False) -> tu
     _manifest_and_state(made)
     write_report_again(made)
     return state_digest(made.state_manifest.read_bytes()), done
+
+
+def moved_statistics(before: RunLayout, after: RunLayout) -> float:
+    """Largest change of a vital's mean or spread over all hours, in units of the former spread."""
+    one, other = (_moments(layout) for layout in (before, after))
+    changes = [np.abs(other[part] - one[part])[one[1] > 0] / one[1][one[1] > 0] for part in (0, 1)]
+    return float(np.concatenate(changes).max(initial=0.0))
+
+
+def _moments(layout: RunLayout) -> tuple[Floats, Floats]:
+    """Means and spreads of the vitals, each (channels,), in their own units."""
+    files = sorted(layout.cohort.glob("hourly/*/*.parquet"))
+    hours = pl.read_parquet(files, columns=list(CHANNELS), hive_partitioning=False).to_numpy().astype(np.float64)
+    return hours.mean(axis=0), hours.std(axis=0)
 
 
 def write_report_again(layout: RunLayout) -> None:

@@ -21,11 +21,13 @@ class Pass:
         request_ids: in the order in which they were received.
         runs: the passes over single runs.
         others: whether registered runs of the site are left untreated.
+        lost: whether a registered run was not found where it should be.
     """
 
     request_ids: tuple[str, ...]
     runs: tuple[RunPass, ...]
     others: bool
+    lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class RunPass:
     failures: dict[str, int]
     worst: float
     measured: float | None
+    moved: float = 0.0
 
     @property
     def layout(self) -> RunLayout:
@@ -61,7 +64,7 @@ def recorded(site: Site, request_id: str) -> Pass:
     """The pass that a pending request belongs to."""
     (payload,) = (entry.payload for entry in site.journal(request_id) if entry.stage == STAGE)
     runs = tuple(_run_pass(row) for row in payload["runs"])
-    return Pass(tuple(payload["request_ids"]), runs, payload["others"])
+    return Pass(tuple(payload["request_ids"]), runs, payload["others"], payload["lost"])
 
 
 def _run_pass(row: dict[str, Any]) -> RunPass:

@@ -18,7 +18,14 @@ from flows.steps.opened import opened_settings
 from flows.steps.verify import site_keys, site_ledger
 from flows.steps.wards import WARDS, ward_capacity
 from reports.receipts import vocabulary
-from reports.receipts.annex import annex_document, commitment, new_commitment_key, read_subject_key, write_annex
+from reports.receipts.annex import (
+    annex_details,
+    annex_document,
+    commitment,
+    new_commitment_key,
+    read_subject_key,
+    write_annex,
+)
 from reports.receipts.bundle import make_bundle
 from reports.receipts.envelope import sign_envelope
 from reports.receipts.keys import Signer
@@ -37,6 +44,8 @@ from reports.receipts.statement import (
     signers,
     within,
 )
+
+_AT_TIMES = ("prediction models", "other runs", "lost runs", *FROZEN)  # not covered in some receipts only
 
 
 def signing(site: Site) -> list[Signer]:
@@ -65,7 +74,7 @@ def append_receipt(site: Site, request: Request, done: RunPass, whole: Pass, day
     ledger, keys = site_ledger(site.path), signing(site)
     index = _index(ledger, request, done, "receipt")
     if index is None:
-        _write_annex(site, request.request_id, _key(site, request), days, _details(done))
+        _write_annex(site, request.request_id, _key(site, request), days, _with_details(site, request, done))
         entry = sign_envelope(build_statement(_facts(site, request, done, whole, keys), _ids(request)), keys)
         index = ledger.append(entry, keys[0]).index
     file = receipt_file(done.layout.root, request.request_id)
@@ -82,7 +91,7 @@ def receipt_file(run: Path, request_id: str) -> Path:
 def _facts(site: Site, request: Request, done: RunPass, whole: Pass, keys: list[Signer]) -> ReceiptFacts:
     held = done.held[request.request_id]
     frozen = () if is_restandardised(done.actions) or not held else FROZEN
-    not_covered = [name for name in vocabulary.NOT_COVERED if name not in ("prediction models", "other runs", *FROZEN)]
+    not_covered = [name for name in vocabulary.NOT_COVERED if name not in _AT_TIMES]
     return ReceiptFacts(
         state_digest=done.digest,
         run_id=done.run_id,
@@ -92,15 +101,21 @@ def _facts(site: Site, request: Request, done: RunPass, whole: Pass, keys: list[
         actions=_actions(done) if held else (),
         memories=_memories(done, opened_settings(done.layout)) if held else (),
         checks=tuple(vocabulary.CHECKS),
-        not_covered=(*not_covered, *frozen, *(("other runs",) if whole.others else ())),
+        not_covered=(*not_covered, *frozen, *_elsewhere(whole)),
         environment=package_versions(),
         completed_at=moment(),
         signers=signers(keys),
     )
 
 
+def _elsewhere(whole: Pass) -> tuple[str, ...]:
+    """What the pass did not reach of the site's other runs."""
+    return (*(("other runs",) if whole.others else ()), *(("lost runs",) if whole.lost else ()))
+
+
 def _actions(done: RunPass) -> tuple[Action, ...]:
-    listed = tuple(Action(store, method) for store, method in done.actions.items())
+    methods = {**done.actions, WARDS: "replay"} if done.failures else done.actions
+    listed = tuple(Action(store, method) for store, method in methods.items())
     return (*listed, *(Action(store, "file removed") for store in AFTER))
 
 
@@ -114,6 +129,8 @@ def _memories(done: RunPass, settings: Settings) -> tuple[MemoryFacts, ...]:
             measured = NOT_MEASURED if done.measured is None else within(done.measured, TOLERANCE)
             attempted, reference = 1 + sum(failures.values()), "retained-key refit at the same C"
             path, cap = "maintained", decimal(ward_capacity(settings))
+            if failures:  # a ward had to be fed again
+                path, reference = "replay", "replay of the retained tokens"
             rows.append(
                 MemoryFacts(kind, attempted, 1, failures, reference, path, cap, decimal(TOLERANCE), worst, measured)
             )
@@ -135,7 +152,18 @@ def _built_again(kind: str, settings: Settings) -> MemoryFacts:
 def _details(done: RunPass) -> dict[str, str]:
     """What the receipt may not say."""
     measured = NOT_MEASURED if done.measured is None else decimal(done.measured)
-    return {"measured_discrepancy": measured, "stays": str(len(done.stays)), "worst_certificate": decimal(done.worst)}
+    return {
+        "largest_change_of_frozen_statistics_in_sd": decimal(done.moved),
+        "measured_discrepancy": measured,
+        "stays": str(len(done.stays)),
+        "worst_certificate": decimal(done.worst),
+    }
+
+
+def _with_details(site: Site, request: Request, done: RunPass) -> dict[str, dict[str, str]]:
+    """The annex's sections, one a run, with that of this run."""
+    written = annex_details(_annex_file(site, request.request_id).read_bytes())
+    return {**written, done.run_id: _details(done)}
 
 
 def _index(ledger: Ledger, request: Request, done: RunPass, kind: str) -> int | None:
@@ -151,7 +179,7 @@ def _annex_file(site: Site, request_id: str) -> Path:
     return site.path / "annexes" / f"{request_id}.json"
 
 
-def _write_annex(site: Site, request_id: str, key: bytes, days: int, details: dict[str, str]) -> None:
+def _write_annex(site: Site, request_id: str, key: bytes, days: int, details: dict[str, dict[str, str]]) -> None:
     until = datetime.now(UTC).date() + timedelta(days=days)
     write_annex(_annex_file(site, request_id), annex_document(request_id, key, until, details))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from flows.environment import orchestrator_home
@@ -16,9 +17,10 @@ from flows.run.publish import sync_directory
 from flows.run.registry import RequestState, Site
 from flows.run.requests import Request
 from flows.settings import load_settings
-from flows.steps.forget.generation import next_of, write_report_again
-from flows.steps.forget.journal import BUILDING, Pass, RunPass, recorded
+from flows.steps.forget.generation import WardsDone, make_generation, moved_statistics, next_of, write_report_again
+from flows.steps.forget.journal import BUILDING, STAGE, Pass, RunPass, recorded
 from flows.steps.forget.negative import Gone, refuse_remains
+from flows.steps.forget.plan import Plan, is_restandardised
 from flows.steps.forget.receipts import append_intent, append_receipt, prepare_annex, signing
 from flows.steps.verify import cannot_decide
 from reports.receipts.state import state_digest
@@ -61,13 +63,13 @@ def finish(site: Site, whole: Pass) -> str:
     with cannot_decide():
         signing(site)
         for done in whole.runs:
-            line = _finish_run(site, whole, done, requests)
+            whole, line = _finish_run(site, whole, done, requests)
     for request in requests:
         site.set_request_state(request.request_id, "done")
     return line
 
 
-def _finish_run(site: Site, whole: Pass, done: RunPass, requests: Sequence[Request]) -> str:
+def _finish_run(site: Site, whole: Pass, done: RunPass, requests: Sequence[Request]) -> tuple[Pass, str]:
     layout, following = done.layout, next_of(done.layout)
     mend(layout.root, following.root)
     with ExitStack() as locks:
@@ -75,10 +77,7 @@ def _finish_run(site: Site, whole: Pass, done: RunPass, requests: Sequence[Reque
             if place.root.is_dir():
                 locks.enter_context(run_lock(place))
         if not _is_published(layout, done) and not _is_published(following, done):
-            raise FlowError(
-                f"run {layout.root}: its next generation was removed by somebody; "
-                "restore the directory and run the same command again"
-            )
+            whole, done = _prepared_again(site, whole, done)
         for request in requests:
             append_intent(site, request, done)
             site.add_suppression(request.request_id, subject_ids=request.subject_ids, stay_ids=request.stay_ids)
@@ -90,7 +89,43 @@ def _finish_run(site: Site, whole: Pass, done: RunPass, requests: Sequence[Reque
         refuse_remains(layout, Gone(frozenset(done.stays), frozenset(done.subjects)))
         lines = [append_receipt(site, request, done, whole, load_settings().annex_days) for request in requests]
         write_report_again(layout)
-    return lines[-1]
+    return whole, lines[-1]
+
+
+def _prepared_again(site: Site, whole: Pass, done: RunPass) -> tuple[Pass, RunPass]:
+    """Make a next generation that somebody removed once more, and have the journal lead to its digest."""
+    layout = done.layout
+    if not layout.state_manifest.is_file() and not layout.manifest.is_file():
+        raise FlowError(f"run {layout.root}: was removed by somebody; restore it and run the same command again")
+    plan = Plan(done.actions, done.stays, done.subjects, done.held)
+    digest, wards = make_generation(layout, plan, audit=done.measured is not None)
+    refuse_remains(next_of(layout), Gone(frozenset(done.stays), frozenset(done.subjects)))
+    flushed(next_of(layout))
+    again = run_pass(layout, done.run_id, digest, plan, wards)
+    whole = replace(whole, runs=tuple(again if run.run_id == done.run_id else run for run in whole.runs))
+    with site.transaction():
+        for request_id in whole.request_ids:
+            if site.request_state(request_id) != "done":
+                site.write_journal(request_id, STAGE, asdict(whole))
+    return whole, again
+
+
+def run_pass(layout: RunLayout, run_id: str, digest: str, plan: Plan, wards: WardsDone) -> RunPass:
+    """What the journal keeps of one run whose next generation is made."""
+    again = is_restandardised(plan.actions) or not plan.changes
+    return RunPass(
+        run_id=run_id,
+        path=str(layout.root),
+        digest=digest,
+        actions=plan.actions,
+        held=plan.held,
+        stays=plan.stays,
+        subjects=plan.subjects,
+        failures=dict(wards.failures),
+        worst=wards.worst,
+        measured=wards.measured,
+        moved=0.0 if again else moved_statistics(layout, next_of(layout)),
+    )
 
 
 def clean_up(layout: RunLayout) -> None:

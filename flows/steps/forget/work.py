@@ -23,7 +23,7 @@ from flows.steps.forget.journal import BUILDING, Pass, RunPass, record
 from flows.steps.forget.negative import Gone, refuse_remains
 from flows.steps.forget.plan import Plan, make_plan
 from flows.steps.forget.receipts import receipt_file, signing
-from flows.steps.forget.recover import begin_annexes, drop_left_behind, finish, flushed
+from flows.steps.forget.recover import begin_annexes, drop_left_behind, finish, flushed, run_pass
 from flows.steps.opened import opened_manifest, opened_settings
 from flows.steps.site import run_identity, settled
 from flows.steps.verify import cannot_decide
@@ -40,11 +40,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Deleted:
-    """Receipts by file, whether anything was done now, and the ledger's checkpoint line to keep elsewhere."""
+    """Receipts by file, whether anything was done now, the checkpoint line to keep elsewhere, runs not found."""
 
     receipts: tuple[Path, ...]
     fresh: bool
     checkpoint: str
+    lost: tuple[Path, ...] = ()
 
 
 def delete(run: Path, files: Sequence[Path], settings: Settings, options: Options | None = None) -> Deleted:
@@ -104,19 +105,20 @@ def carry_out(site: Site, layout: RunLayout, requests: Sequence[Request], option
             site.receive(request)  # refuses another request under the same id
     if not fresh:
         return Deleted(_given(layout, requests), False, "")
-    layouts = _layouts(site, layout, options)
+    layouts, lost = _layouts(site, layout, options)
     with _received_or_withdrawn(site, fresh, layouts):
         others = not options.all_runs and any(run.path != layout.root for run in site.runs())
         whole = Pass(
             tuple(request.request_id for request in fresh),
             tuple(_prepared(site, place, fresh, options) for place in layouts),
             others,
+            bool(lost),
         )
         begin_annexes(site, fresh)
         record(site, whole)
     line = finish(site, whole)
     places = [receipt_file(place.root, request.request_id) for place in layouts for request in requests]
-    return Deleted(tuple(place for place in places if place.exists()), True, line)
+    return Deleted(tuple(place for place in places if place.exists()), True, line, lost)
 
 
 @contextmanager
@@ -146,15 +148,13 @@ def _given(layout: RunLayout, requests: Sequence[Request]) -> tuple[Path, ...]:
     return files
 
 
-def _layouts(site: Site, layout: RunLayout, options: Options) -> list[RunLayout]:
-    """The runs of a pass, the named one first; registered ones whose directory is gone are dropped."""
+def _layouts(site: Site, layout: RunLayout, options: Options) -> tuple[list[RunLayout], tuple[Path, ...]]:
+    """The runs of a pass, the named one first, and where registered ones were not found: their disk may be away."""
     opened_manifest(layout)
     _inventory(site, layout)
     rest = [run for run in site.runs() if run.path != layout.root] if options.all_runs else []
-    for run in rest:
-        if not run.path.exists():
-            site.drop_run(run.run_id)
-    return [layout, *(run.layout for run in rest if run.path.exists())]
+    found = [run.layout for run in rest if run.path.exists()]
+    return [layout, *found], tuple(run.path for run in rest if not run.path.exists())
 
 
 def _inventory(site: Site, layout: RunLayout) -> frozenset[str]:
@@ -200,18 +200,7 @@ def _prepared(site: Site, layout: RunLayout, requests: Sequence[Request], option
     made = next_of(layout)
     refuse_remains(made, Gone(frozenset(plan.stays), frozenset(plan.subjects)))
     flushed(made)
-    return RunPass(
-        run_id=_run_id(site, layout),
-        path=str(layout.root),
-        digest=digest,
-        actions=plan.actions,
-        held=plan.held,
-        stays=plan.stays,
-        subjects=plan.subjects,
-        failures=dict(wards.failures),
-        worst=wards.worst,
-        measured=wards.measured,
-    )
+    return run_pass(layout, _run_id(site, layout), digest, plan, wards)
 
 
 def _restored(layout: RunLayout, site: Site) -> list[Request]:
