@@ -67,7 +67,8 @@ def label(events: Flags) -> Labels:
     """Label every hour of a stay with events (n,).
 
     An hour counts when all of its AHEAD hours lie within the stay, or when an event was seen in those that do: a stay
-    that ends early is not taken for one without an event.
+    that ends early is not taken for one without an event. The price: hours that count near the end are all positive,
+    so where stays are of like length the hour alone predicts (noise in stays of 24 hours each reaches AUROC 0.56).
     """
     n = len(events)
     seen = np.concatenate([[0], np.cumsum(events)])
