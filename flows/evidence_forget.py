@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from cohort_sql.simulate import simulate
@@ -36,6 +37,7 @@ from flows.steps.forget.work import Options, delete
 from flows.steps.preflight import opened_run
 from flows.steps.site import settled, suppressed_stays
 from flows.steps.verify import site_keys, site_ledger, trust, verify
+from memory.svdd import SVDDMemory
 
 SMALL = {
     "bootstrap_draws": 20,
@@ -225,7 +227,21 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 def figures(place: Path, patients: int, kills: int) -> dict[str, Any]:
     """All figures: deletions one by one, and kills."""
     deleted = delete_each(place / "each", patients, patients * 2)
-    return {"deletions": deleted, "kills": asdict(kill_at_random(place / "kills", kills))}
+    killed = asdict(kill_at_random(place / "kills", kills))
+    return {"deletions": deleted, "kills": killed, "ward": delete_from_ward()}
+
+
+def delete_from_ward(tokens: int = 2050, leaving: int = 40, seed: int = 0) -> dict[str, float]:
+    """Delete a stay's tokens from a memory of invented keys, nearly all hot; processor seconds and the certificate."""
+    drawn = np.random.default_rng(seed)
+    memory = SVDDMemory(1.0 / (tokens - 70), 2.0).fit(drawn.normal(size=(tokens, 6)))
+    memory.prune()
+    hot = len(memory.to_state()["location"])
+    chosen = drawn.choice(tokens, leaving, replace=False).tolist()
+    began = time.process_time()
+    memory.delete(chosen, below_capacity="collect")
+    bound = memory.certificate().score_bound
+    return {"hot": hot, "leaving": leaving, "seconds": time.process_time() - began, "certificate": bound}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
