@@ -20,7 +20,8 @@ SETTINGS = Settings.model_validate({"directions": 8, "bootstrap_draws": 50, "rec
 
 def hourly(stay: int, hours: int, seed: int) -> pl.DataFrame:
     keys = np.cumsum(np.random.default_rng(seed).normal(size=(hours, 6)), axis=0) / 3
-    columns = {f"{name}_z": keys[:, i] for i, name in enumerate(CHANNELS)}
+    columns = {name: 50.0 + keys[:, i] for i, name in enumerate(CHANNELS)}
+    columns |= {f"{name}_z": keys[:, i] for i, name in enumerate(CHANNELS)}
     columns |= {f"{name}_measured": np.ones(hours, dtype=np.bool_) for name in CHANNELS}
     columns |= {f"{name}_event": keys[:, CHANNELS.index(name)] > 0.3 for name in EVENT_CHANNELS}
     return pl.DataFrame({"stay_id": [stay] * hours, "hour": np.arange(hours), **columns})
