@@ -31,15 +31,18 @@ def exchange(left: Path, right: Path) -> None:
 
 
 def mend(left: Path, right: Path) -> None:
-    """Finish an exchange in two renames that was cut short; nothing where none was."""
+    """Finish an exchange in two renames that was cut short; nothing where none was.
+
+    Where ``right`` was removed before it came to its place, ``left`` returns.
+    """
     aside = aside_of(left)
     if not aside.exists():
         return
     if not left.exists():
-        right.rename(left)
+        (right if right.exists() else aside).rename(left)
     if right.exists():
         shutil.rmtree(aside)
-    else:
+    elif aside.exists():
         aside.rename(right)
     sync_directory(left.parent)
 

@@ -12,7 +12,7 @@ import pytest
 
 from flows.cli import main
 from flows.errors import CannotDecide, FlowError
-from flows.evidence_forget import SMALL, asked, small_site, subjects_of_run, tree_digest
+from flows.evidence_forget import asked, subjects_of_run, tree_digest
 from flows.run.layout import RunLayout
 from flows.run.registry import opened_site
 from flows.run.requests import new_request, write_request
@@ -27,22 +27,15 @@ from flows.steps.verify import trust, verify
 from flows.steps.wards import read_ward
 
 Made = tuple[RunLayout, Settings]
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("kept")
-    small_site(place / "made", 10)
-    return place / "made"
-
-
-@pytest.fixture
-def made(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """The same site and run in a place of their own."""
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
-    shutil.copytree(kept / "run", tmp_path / "run")
-    shutil.copytree(kept / "state", tmp_path / "state")
-    return RunLayout(tmp_path / "run"), Settings.model_validate({**SMALL, "state": tmp_path / "state"})
+STORES = (
+    "cohort/stays.parquet",
+    "memories/svdd",
+    "memories/vla",
+    "memories/nc01",
+    "memories/wards",
+    "counts",
+    "retained",
+)
 
 
 def stays_of(layout: RunLayout, subject: int) -> list[int]:
@@ -57,8 +50,8 @@ def raw(folder: Path, number: int) -> list[str]:
     return [file.name for file in files if any(form in file.read_bytes() for form in forms)]
 
 
-def test_no_file_of_run_state_or_orchestrator_holds_the_patient_afterwards(made: Made, tmp_path: Path) -> None:
-    layout, settings = made
+def test_no_file_of_run_state_or_orchestrator_holds_the_patient_afterwards(deletable: Made, tmp_path: Path) -> None:
+    layout, settings = deletable
     subject = subjects_of_run(layout)[0]
     stays = stays_of(layout, subject)
     request = asked(tmp_path, "request-one", subject)
@@ -71,8 +64,8 @@ def test_no_file_of_run_state_or_orchestrator_holds_the_patient_afterwards(made:
     assert not next_of(layout).root.exists()
 
 
-def test_states_of_all_others_are_untouched(made: Made, tmp_path: Path) -> None:
-    layout, settings = made
+def test_states_of_all_others_are_untouched(deletable: Made, tmp_path: Path) -> None:
+    layout, settings = deletable
     subject = subjects_of_run(layout)[0]
     gone = {str(stay) for stay in stays_of(layout, subject)}
 
@@ -88,8 +81,8 @@ def test_states_of_all_others_are_untouched(made: Made, tmp_path: Path) -> None:
     assert states() == {name: state for name, state in before.items() if name.split()[1] not in gone}
 
 
-def test_wards_after_either_order_agree_and_everything_else_has_the_same_bytes(made: Made, tmp_path: Path) -> None:
-    layout, settings = made
+def test_wards_after_either_order_agree_and_everything_else_has_the_same_bytes(deletable: Made, tmp_path: Path) -> None:
+    layout, settings = deletable
     first, second = subjects_of_run(layout)[:2]
     shutil.copytree(layout.root, tmp_path / "other")
     shutil.copytree(settings.state or tmp_path, tmp_path / "other-state")
@@ -108,8 +101,8 @@ def test_wards_after_either_order_agree_and_everything_else_has_the_same_bytes(m
             assert abs(left.memory.score(keys) - right.memory.score(keys)).max() < 1e-8
 
 
-def test_the_same_request_again_changes_nothing(made: Made, tmp_path: Path) -> None:
-    layout, settings = made
+def test_the_same_request_again_changes_nothing(deletable: Made, tmp_path: Path) -> None:
+    layout, settings = deletable
     file = asked(tmp_path, "request-one", subjects_of_run(layout)[0])
     first = delete(layout.root, [file], settings)
     before = tree_digest(layout.root)
@@ -118,16 +111,16 @@ def test_the_same_request_again_changes_nothing(made: Made, tmp_path: Path) -> N
     assert tree_digest(layout.root) == before
 
 
-def test_a_patient_whom_the_site_never_had_gets_a_receipt_that_says_so(made: Made, tmp_path: Path) -> None:
-    layout, settings = made
+def test_a_patient_whom_the_site_never_had_gets_a_receipt_that_says_so(deletable: Made, tmp_path: Path) -> None:
+    layout, settings = deletable
     before = tree_digest(layout.cohort)
     delete(layout.root, [asked(tmp_path, "request-one", 77_777_777)], settings)
     assert verify(layout.root, trust(None, settings.state, None), settings.state).last.facts.outcome == "not held"
     assert tree_digest(layout.cohort) == before
 
 
-def test_a_single_stay_goes_and_the_patient_may_stay(made: Made, tmp_path: Path) -> None:
-    layout, settings = made
+def test_a_single_stay_goes_and_the_patient_may_stay(deletable: Made, tmp_path: Path) -> None:
+    layout, settings = deletable
     stay = pl.read_parquet(layout.cohort / "stays.parquet")["stay_id"][0]
     file = tmp_path / "stay.json"
     write_request(file, new_request("request-stay", "error", "stay", [stay], "patient", "data steward"))
@@ -136,8 +129,8 @@ def test_a_single_stay_goes_and_the_patient_may_stay(made: Made, tmp_path: Path)
     assert raw(tmp_path, stay) == []
 
 
-def test_a_restored_backup_is_refused_and_cured(made: Made, tmp_path: Path) -> None:
-    layout, settings = made
+def test_a_restored_backup_is_refused_and_cured(deletable: Made, tmp_path: Path) -> None:
+    layout, settings = deletable
     subject = subjects_of_run(layout)[0]
     shutil.copytree(layout.root, tmp_path / "backup")
     delete(layout.root, [asked(tmp_path, "request-one", subject)], settings)
@@ -149,22 +142,19 @@ def test_a_restored_backup_is_refused_and_cured(made: Made, tmp_path: Path) -> N
     assert subject not in subjects_of_run(backup)
 
 
-def test_all_registered_runs_are_treated_in_one_pass(made: Made, tmp_path: Path) -> None:
-    layout, settings = made
+def test_all_registered_runs_are_treated_in_one_pass(deletable: Made, tmp_path: Path) -> None:
+    layout, settings = deletable
     shutil.copytree(layout.root, tmp_path / "second")
     with opened_site(settings.state or tmp_path) as site:
-        run_id = site.register_run(RunLayout(tmp_path / "second"), "copy")
-        for run in site.runs():
-            if run.run_id != run_id:
-                site.drop_run(run.run_id)
+        site.register_run(RunLayout(tmp_path / "second"), "copy")
     subject = subjects_of_run(layout)[0]
     done = delete(layout.root, [asked(tmp_path, "request-one", subject)], settings, Options(all_runs=True))
     assert len(done.receipts) == 2
     assert all(subject not in subjects_of_run(RunLayout(tmp_path / name)) for name in ("run", "second"))
 
 
-def test_an_unknown_file_stops_it_by_name(made: Made, tmp_path: Path) -> None:
-    layout, settings = made
+def test_an_unknown_file_stops_it_by_name(deletable: Made, tmp_path: Path) -> None:
+    layout, settings = deletable
     file = asked(tmp_path, "request-one", subjects_of_run(layout)[0])
     (layout.cohort / "notes.txt").write_text("mine")
     with pytest.raises(FlowError, match=r"cohort/notes\.txt"):
@@ -172,9 +162,9 @@ def test_an_unknown_file_stops_it_by_name(made: Made, tmp_path: Path) -> None:
 
 
 def test_a_dry_run_tells_no_id_and_no_count_and_changes_nothing(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    deletable: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    layout, settings = made
+    layout, settings = deletable
     file = asked(tmp_path, "request-one", subjects_of_run(layout)[0])
     before = tree_digest(layout.root)
     assert (
@@ -186,8 +176,8 @@ def test_a_dry_run_tells_no_id_and_no_count_and_changes_nothing(
     assert tree_digest(layout.root) == before
 
 
-def test_without_a_key_nothing_is_touched(made: Made, tmp_path: Path) -> None:
-    layout, settings = made
+def test_without_a_key_nothing_is_touched(deletable: Made, tmp_path: Path) -> None:
+    layout, settings = deletable
     shutil.rmtree((settings.state or tmp_path) / "keys")
     before = tree_digest(layout.root)
     with pytest.raises(CannotDecide, match="keys new"):
@@ -197,9 +187,9 @@ def test_without_a_key_nothing_is_touched(made: Made, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stage", ["make_generation", "refuse_remains", "flushed", "begin_annexes"])
 def test_a_full_disk_before_the_intent_leaves_everything_as_it_was(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+    deletable: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    layout, settings = made
+    layout, settings = deletable
     file = asked(tmp_path, "request-one", subjects_of_run(layout)[0])
     before = tree_digest(layout.root)
 
@@ -217,9 +207,9 @@ def test_a_full_disk_before_the_intent_leaves_everything_as_it_was(
 
 @pytest.mark.parametrize("stage", ["append_intent", "exchange", "clean_up", "append_receipt", "write_report_again"])
 def test_whatever_stops_it_after_the_intent_the_next_command_completes_it(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+    deletable: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    layout, settings = made
+    layout, settings = deletable
     subject = subjects_of_run(layout)[0]
 
     def stopped(*_: object, **__: object) -> None:
@@ -234,22 +224,25 @@ def test_whatever_stops_it_after_the_intent_the_next_command_completes_it(
     assert len(verify(layout.root, trust(None, settings.state, None), settings.state).bundles) == 1
 
 
-@pytest.mark.parametrize("store", ["cohort/stays.parquet", "memories/svdd", "memories/wards", "counts", "retained"])
-def test_verification_finds_the_patient_in_every_store_while_it_is_there(
-    made: Made, tmp_path: Path, store: str
-) -> None:
-    layout, settings = made
+def test_verification_finds_the_patient_in_every_store_while_it_is_there(deletable: Made, tmp_path: Path) -> None:
+    layout, settings = deletable
     subject = subjects_of_run(layout)[0]
-    stays = frozenset(stays_of(layout, subject))
+    gone = Gone(frozenset(stays_of(layout, subject)), frozenset({subject}))
     shutil.copytree(layout.root, tmp_path / "before")
     delete(layout.root, [asked(tmp_path, "request-one", subject)], settings)
-    gone = Gone(stays, frozenset({subject}))
     refuse_remains(layout, gone)
-    old, place = tmp_path / "before" / store, layout.root / store
+    shutil.copytree(layout.root, tmp_path / "after")
+    for store in STORES:
+        put_back(tmp_path / "before" / store, layout.root / store)
+        with pytest.raises(FlowError, match=store.split("/", maxsplit=1)[0]):
+            refuse_remains(layout, gone)
+        put_back(tmp_path / "after" / store, layout.root / store)
+    refuse_remains(layout, gone)
+
+
+def put_back(old: Path, place: Path) -> None:
     if old.is_dir():
         shutil.rmtree(place)
         shutil.copytree(old, place)
     else:
         shutil.copyfile(old, place)
-    with pytest.raises(FlowError, match=store.split("/", maxsplit=1)[0]):
-        refuse_remains(layout, gone)
