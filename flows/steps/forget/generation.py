@@ -108,8 +108,13 @@ def _linked_copy(layout: RunLayout, made: RunLayout) -> None:
 
 
 def _linked(layout: RunLayout, made: RunLayout, directory: Path) -> None:
-    if directory.is_dir():
-        shutil.copytree(directory, made.root / directory.relative_to(layout.root), copy_function=os.link)
+    """Link every file one by one: a copy of the whole tree would tell a full disk without its reason."""
+    for path in [directory, *sorted(directory.rglob("*"))] if directory.is_dir() else ():
+        place = made.root / path.relative_to(layout.root)
+        if path.is_dir():
+            place.mkdir()
+        else:
+            os.link(path, place)
 
 
 def _without_stays(made: RunLayout, settings: Settings, stays: Collection[int], *, audit: bool) -> WardsDone:
