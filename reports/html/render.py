@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -65,7 +66,9 @@ def render_report(study: Mapping[str, Any]) -> str:
     return "\n".join(line.rstrip() for line in page.split("\n") if line.strip()) + "\n"
 
 
+@functools.cache
 def _environment() -> Environment:
+    """One for the process: a deletion renders twice, and compiling the templates takes longer than filling them."""
     return Environment(
         loader=_TEMPLATES,
         autoescape=True,
