@@ -26,8 +26,9 @@ def show(
     """Print a receipt in plain words, after a look at its own consistency; `icu-memory verify` judges the keys."""
     from flows.settings import load_settings
     from flows.steps.receipts import shown
+    from flows.steps.verify import settled_where_registered
 
-    load_settings(settings)
+    settled_where_registered(load_settings(settings))
     document, text = shown(file)
     Console(quiet, as_json).data(document, text)
 
@@ -47,8 +48,9 @@ def export(
     """Write a receipt as a page for the requester, and print its path."""
     from flows.settings import load_settings
     from flows.steps.receipts import export as written
+    from flows.steps.verify import settled_where_registered
 
-    chosen = load_settings(settings, {"state": state_dir})
+    chosen = settled_where_registered(load_settings(settings, {"state": state_dir}))
     checked = written(file, out, public_key, chosen.state)
     console = Console(quiet, as_json)
     if not checked:
