@@ -40,10 +40,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def deletable(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RunLayout, Settings]:
     """The run and its site in a place of their own, registered there and nowhere else."""
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
-    return copied(finished, tmp_path)
+    return _copied(finished, tmp_path)
 
 
-def copied(finished: Path, place: Path) -> tuple[RunLayout, Settings]:
+@pytest.fixture(scope="module")
+def shared_deletable(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunLayout, Settings]:
+    """As `deletable`, one for all tests of a file."""
+    return _copied(finished, tmp_path_factory.mktemp("shared"))
+
+
+def _copied(finished: Path, place: Path) -> tuple[RunLayout, Settings]:
     """Copy the finished run and its site, and register the copy in place of the run."""
     shutil.copytree(finished / "run", place / "run")
     shutil.copytree(finished / "state", place / "state")
