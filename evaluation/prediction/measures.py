@@ -129,8 +129,11 @@ def bootstrap_scores(
 
 
 def patients_needed(interval: Interval, half_width: float = 0.02) -> int | None:
-    """Return how many patients an interval of +- half_width would need, by the root-n rule; None without interval."""
-    if interval.low is None or interval.high is None:
+    """Return how many patients an interval of +- half_width would need, by the root-n rule.
+
+    None without an interval, and where it has no width: a constant score ranks nobody, however many there are.
+    """
+    if interval.low is None or interval.high is None or interval.low == interval.high:
         return None
     return int(np.ceil(interval.groups * ((interval.high - interval.low) / 2 / half_width) ** 2))
 

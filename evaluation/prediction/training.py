@@ -43,7 +43,6 @@ class Schedule:
     patience: int | None = None
 
 
-PAPER = Schedule(steps=120, batch=8, rate=2e-3)  # [SVA]
 CAUSAL = Schedule(steps=400, batch=8, rate=2e-3, check_every=20, patience=5)
 
 

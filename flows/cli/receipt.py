@@ -40,6 +40,10 @@ def export(
     public_key: Annotated[
         Path | None, typer.Option("--public-key", metavar="FILE", help="The operator's public key, to check it with.")
     ] = None,
+    subject_key: Annotated[
+        Path | None,
+        typer.Option("--subject-key", metavar="FILE", help="Write the requester's key here too."),
+    ] = None,
     state_dir: StateOption = None,
     settings: SettingsFile = None,
     as_json: JsonFlag = False,
@@ -48,10 +52,13 @@ def export(
     """Write a receipt as a page for the requester, and print its path."""
     from flows.settings import load_settings
     from flows.steps.receipts import export as written
+    from flows.steps.receipts import hand_over
     from flows.steps.verify import settled_where_registered
 
     chosen = settled_where_registered(load_settings(settings, {"state": state_dir}))
     checked = written(file, out, public_key, chosen.state)
+    if subject_key is not None:
+        hand_over(file, subject_key, chosen.state)
     console = Console(quiet, as_json)
     if not checked:
         console.say("the signatures were checked against no known key; give --public-key or --state-dir")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from pathlib import Path
 
-from flows.run.publish import sync_directory
+from reports.receipts.files import PRIVATE, write_whole
 
 OTHERS = 0o077
 
@@ -21,17 +19,4 @@ def write_private(path: Path, content: bytes, *, replace: bool) -> None:
 
     Where ``replace`` is False an existing file stays as it is and FileExistsError is raised, whoever wrote it first.
     """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if replace:
-            beside.replace(path)
-        else:
-            os.link(beside, path)
-        sync_directory(path.parent)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_whole(path, content, PRIVATE, replace=replace)

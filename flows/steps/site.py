@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,16 @@ from flows.run.registry import opened_site
 from flows.run.stores import store_kinds
 from flows.run.suppression import Suppression
 from flows.settings import Settings
+from reports.receipts.annex import destroy_expired
+from reports.receipts.errors import ReceiptError
 
 
 def settled(settings: Settings) -> Settings:
     """Complete the deletions that an interrupted command has left past their intent, before any other work.
 
-    Returns the settings with the state directory as an absolute path; without one nothing happens.  Every command
-    calls this first.  Raises FlowError where the state directory cannot be used or another process is deleting.
+    Annexes whose date has come are destroyed, so that nobody has to remember it.  Returns the settings with the state
+    directory as an absolute path; without one nothing happens.  Every command calls this first.  Raises FlowError where
+    the state directory cannot be used or another process is deleting.
     """
     if settings.state is None:
         return settings
@@ -37,6 +41,8 @@ def settled(settings: Settings) -> Settings:
                 from flows.steps.forget import complete_pending  # noqa: PLC0415 (a command that opens runs itself)
 
                 complete_pending(site)
+        with suppress(ReceiptError):  # a damaged annex is told where it is read; it stops no study
+            destroy_expired(state / "annexes", datetime.now(UTC).date())
     return settings.model_copy(update={"state": state})
 
 

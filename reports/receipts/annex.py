@@ -86,14 +86,22 @@ def write_annex(path: Path, content: bytes) -> None:
 def destroy_expired(directory: Path, today: date) -> int:
     """Remove the annexes whose destruction date has passed; returns how many.
 
-    What is left of their receipts can be linked to nobody.  Blocks of the disk are not overwritten.
+    What is left of their receipts can be linked to nobody.  Blocks of the disk are not overwritten.  Raises
+    ReceiptError for a damaged one when the others are done.
     """
-    expired = [file for file in sorted(directory.glob("*.json")) if _destroy_after(file) < today]
-    for file in expired:
-        file.unlink(missing_ok=True)
-    if expired:
+    destroyed, damaged = 0, None
+    for file in sorted(directory.glob("*.json")):
+        try:
+            if _destroy_after(file) < today:
+                file.unlink(missing_ok=True)
+                destroyed += 1
+        except ReceiptError as failure:
+            damaged = failure
+    if destroyed:
         sync_directory(directory)
-    return len(expired)
+    if damaged is not None:
+        raise damaged
+    return destroyed
 
 
 def read_subject_key(content: bytes, what: str) -> SubjectKey:

@@ -122,6 +122,7 @@ def test_patients_needed_follow_the_root_n_rule() -> None:
     half = (interval.high - interval.low) / 2 * np.sqrt(interval.groups / needed)
     assert half == pytest.approx(0.02, rel=0.01)
     assert patients_needed(auroc_bootstrap([1], [0.1], [0], 10, 0)) is None
+    assert patients_needed(auroc_bootstrap(y, np.zeros_like(score), groups, 50, 0)) is None
 
 
 def test_two_thousand_draws_of_two_hundred_thousand_rows_stay_under_thirty_seconds() -> None:

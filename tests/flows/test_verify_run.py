@@ -15,8 +15,10 @@ import pytest
 
 from flows.cli import main
 from flows.run.registry import opened_site
+from flows.settings import Settings
+from flows.steps.site import settled
 from flows.steps.verify import site_keys, site_ledger
-from reports.receipts.annex import annex_document, commitment, new_commitment_key, subject_key_document, write_annex
+from reports.receipts.annex import annex_document, commitment, new_commitment_key, write_annex
 from reports.receipts.bundle import make_bundle
 from reports.receipts.envelope import sign_envelope
 from reports.receipts.moment import moment
@@ -215,7 +217,10 @@ def test_a_kept_checkpoint_is_compared_and_a_cut_ledger_is_noticed(deleted, told
 def test_the_holder_of_an_id_can_check_that_a_receipt_is_about_it(deleted, told, tmp_path, monkeypatch):
     annex = deleted.state / "annexes" / "request-0000.json"
     key_file = tmp_path / "key.json"
-    key_file.write_bytes(subject_key_document(annex.read_bytes()))
+    hand_over = ("receipt", "export", deleted.receipt, "--out", tmp_path / "r.html", "--subject-key", key_file)
+    assert told(*hand_over, "--state-dir", deleted.state)[0] == 0
+    assert key_file.stat().st_mode & 0o777 == 0o600
+    assert set(json.loads(key_file.read_bytes())) == {"commitment_key", "request_id"}
     for file in (annex, key_file):
         for subject, expected in ((SUBJECT, 0), (SUBJECT + 1, 1)):
             monkeypatch.setattr("sys.stdin", io.StringIO(f"{subject}\n"))
@@ -229,6 +234,9 @@ def test_the_holder_of_an_id_can_check_that_a_receipt_is_about_it(deleted, told,
     key_file.write_text("{}")
     assert told(*arguments)[0] == 1
     assert told(*arguments[:-1], tmp_path / "none")[0] == 3
+    annex.unlink()  # destroyed at its date
+    code, _, err = told(*hand_over, "--state-dir", deleted.state)
+    assert (code, err.count("\n"), "was destroyed" in err) == (3, 1, True)
 
 
 def test_keys_are_made_once_rotated_and_named(told, tmp_path):
@@ -274,3 +282,14 @@ def test_a_receipt_of_a_foreign_role_is_refused_by_the_site(deleted, told):
     assert told("verify", deleted.receipt, "--state-dir", deleted.state)[0] == 1
     directory.write_bytes(content)
     assert told("verify", deleted.receipt, "--state-dir", deleted.state)[0] == 0
+
+
+def test_any_command_of_a_site_destroys_the_annexes_whose_date_has_come(tmp_path, told):
+    state = tmp_path / "site"
+    assert told("keys", "new", "--state-dir", state)[0] == 0
+    with opened_site(state):
+        pass
+    for name, last in (("request-past", date(2020, 1, 1)), ("request-kept", date(2999, 1, 1))):
+        write_annex(state / "annexes" / f"{name}.json", annex_document(name, new_commitment_key(), last, {}))
+    settled(Settings.model_validate({"state": state}))
+    assert [file.name for file in (state / "annexes").iterdir()] == ["request-kept.json"]

@@ -189,6 +189,10 @@ def test_an_annex_is_private_goes_at_its_date_and_names_nobody(tmp_path):
     assert destroy_expired(tmp_path / "annexes", _day("2026-03-01")) == 0
     assert destroy_expired(tmp_path / "annexes", _day("2026-03-02")) == 1
     assert [file.name for file in (tmp_path / "annexes").iterdir()] == ["late.json"]
+    (tmp_path / "annexes" / "damaged.json").write_text("{}")
+    with pytest.raises(ReceiptError, match=r"damaged\.json"):
+        destroy_expired(tmp_path / "annexes", _day("2026-03-03"))
+    assert [file.name for file in (tmp_path / "annexes").iterdir()] == ["damaged.json"]
 
 
 def _day(text):

@@ -14,7 +14,7 @@ from flows.run.exchange import exchange, flush_tree, mend
 from flows.run.layout import RunLayout
 from flows.run.locks import run_lock
 from flows.run.publish import sync_directory
-from flows.run.registry import RequestState, Site
+from flows.run.registry import Site
 from flows.run.requests import Request
 from flows.settings import load_settings
 from flows.steps.forget.generation import WardsDone, make_generation, moved_statistics, next_of, write_report_again
@@ -24,8 +24,6 @@ from flows.steps.forget.plan import Plan, is_restandardised
 from flows.steps.forget.receipts import append_intent, append_receipt, prepare_annex, signing
 from flows.steps.verify import cannot_decide
 from reports.receipts.state import state_digest
-
-OPEN: tuple[RequestState, ...] = ("received", "intended", "published")
 
 
 def complete_pending(site: Site) -> None:
