@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from reports.html.model import AuditRow, ContrastRow, PublishedRow, RetentionRow, Study, Value
 from reports.html.numbers import Cell, Kind, as_published, count, fraction, interval, percent, plain, scientific
 from reports.html.shared import FEW_GROUPS, NO_EVENT, NOT_GIVEN, NOT_REPORTED, Table, kind_of, notes, verdict_word
-from reports.html.words import CHANNEL_ORDER, POLICY_ORDER, UNITS, channel_name, order
+from reports.html.words import CHANNEL_ORDER, OTHER_POLICIES, POLICIES, POLICY_ORDER, UNITS, channel_name, order
 
 
 def coverage_table(study: Study) -> Table:
@@ -245,6 +245,12 @@ def _audit_cells(
     cells += [scientific(error, kind, absent) for error in errors]
     cells += [percent(agreement, kind, absent), scientific(decay, kind, absent), count(covered, kind, absent)]
     return _given(cells) if kind is Kind.PUBLISHED else cells
+
+
+def policies_explained(study: Study) -> list[tuple[str, str]]:
+    """The policies compared in every report and what they keep, then the others that this study has."""
+    there = {row.policy for row in study.retention}
+    return [*POLICIES.items(), *((name, text) for name, text in OTHER_POLICIES.items() if name in there)]
 
 
 MEMORY_WORDS = {

@@ -37,6 +37,17 @@ POLICIES = {
     "random": "keeps hours drawn by chance",
 }
 
+OTHER_POLICIES = {
+    "ensemble": "keeps what several measures of the unusual agree on; no label is used",
+    "stride": "keeps hours spread evenly over the stay",
+    "k-centre": "keeps hours far from each other",
+    "herding": "keeps hours that together resemble the whole stay",
+    "leverage": "keeps hours far out in value, change, spread and charting",
+    "isolation-forest": "keeps hours that random cuts isolate soonest",
+    "outlier-factor": "keeps hours less dense than their neighbours",
+    "early-warning": "keeps hours with most NEWS2 points; shares thresholds with the events of any vital",
+}
+
 REASONS = {
     "age_unknown": "age unknown",
     "at_or_after_death": "charted after death",

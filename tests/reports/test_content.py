@@ -10,9 +10,11 @@ import html5lib
 import pytest
 import sample
 
+from evaluation.protocol_fixed import FixedContext
 from reports.html import render_report
 from reports.html.numbers import Kind, as_published, count, fraction, interval, percent, plain, scientific
 from reports.html.svg import Scale
+from reports.html.words import OTHER_POLICIES, POLICIES
 
 
 def section(page: str, name: str) -> str:
@@ -211,3 +213,12 @@ def test_scale_keeps_values_inside_its_ends() -> None:
 )
 def test_free_text_loses_paths_and_long_numbers_only(text: str, shown: str) -> None:
     assert plain(text) == shown
+
+
+def test_every_policy_that_a_study_compares_is_explained():
+    study = sample.study()
+    extra = [row | {"policy": "ensemble"} for row in study["retention"] if row["policy"] == "random"]
+    told = render_report(study | {"retention": [*study["retention"], *extra]})
+    assert "several measures of the unusual" in told
+    assert "several measures of the unusual" not in render_report(study)
+    assert set(FixedContext.policies) <= {*POLICIES, *OTHER_POLICIES}
